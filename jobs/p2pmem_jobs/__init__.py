@@ -1,0 +1,1 @@
+"""Durable asynchronous jobs on trio and SQLite."""
