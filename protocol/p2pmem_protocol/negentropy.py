@@ -33,8 +33,8 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Final
 
-from .errors import BugError, MisuseError, Reason, RefusedError
-from .snapshot import FINGERPRINT_BYTES, ID_BYTES, View, varint
+from p2pmem_protocol.errors import BugError, MisuseError, Reason, RefusedError
+from p2pmem_protocol.snapshot import FINGERPRINT_BYTES, ID_BYTES, View, varint
 
 VERSION: Final = 0x61
 _VERSIONS: Final = range(0x60, 0x70)

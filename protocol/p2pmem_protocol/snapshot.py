@@ -27,16 +27,14 @@ from struct import Struct
 from struct import error as StructError
 from typing import Final, NamedTuple
 
-from .errors import MisuseError
+from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.limits import RECONCILE_LEAD_MS
 
 ID_BYTES: Final = 32
 FINGERPRINT_BYTES: Final = 16
 
 ORDER_NEVER: Final = 2**53 - 1
 """Where items without an end stand. Exact in a double, and not the 2^64-1 that Negentropy keeps for infinity."""
-
-CUT_AHEAD_MS: Final = 60_000
-"""A round is over the set as it will be this much after the agreed time."""
 
 _ORDER = Struct(">Q4x")
 _PAD_BYTES: Final = 4
@@ -172,7 +170,7 @@ class Snapshot:
         """What is in the set 60 s after `agreed_ms`, the later of both peers' clocks; all of it without a time."""
         if agreed_ms is None:
             return View(self, 0)
-        cut = min(max(agreed_ms + CUT_AHEAD_MS + 1, 0), ORDER_NEVER)
+        cut = min(max(agreed_ms + RECONCILE_LEAD_MS + 1, 0), ORDER_NEVER)
         return View(self, self._index_of(_ORDER.pack(cut)))
 
     def __len__(self) -> int:

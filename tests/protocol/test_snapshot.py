@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from p2pmem_protocol import snapshot as module
 from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.limits import RECONCILE_LEAD_MS
 from p2pmem_protocol.snapshot import (
-    CUT_AHEAD_MS,
     ORDER_NEVER,
     Item,
     Snapshot,
@@ -75,7 +75,7 @@ def test_without_leaves_out_ids_wherever_they_stand(some: list[tuple[int, bytes]
 
 def test_a_view_leaves_out_what_ends_within_a_minute_of_the_agreed_time_and_keeps_what_never_ends() -> None:
     agreed = 1_700_000_000_000
-    ends = [agreed - 1, agreed + CUT_AHEAD_MS, agreed + CUT_AHEAD_MS + 1, 0]
+    ends = [agreed - 1, agreed + RECONCILE_LEAD_MS, agreed + RECONCILE_LEAD_MS + 1, 0]
     some = [(order_of(end), bytes([n]) * 32) for n, end in enumerate(ends)]
     view = Snapshot.build(some).view(agreed)
     assert view.ids(view.first, view.last) == [bytes([2]) * 32, bytes([3]) * 32]
