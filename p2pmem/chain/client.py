@@ -408,11 +408,10 @@ class EvmChain:
         await self.check()
         head = await self.head()
         held = await self._call("attestationOf", _subject_arguments(subject))
-        quorum, number, serial, m, verifiers, approvals = held
+        number, serial, m, verifiers, approvals = held
         if number == 0:
             return None
         return AttestationFact(
-            quorum=bytes(quorum),
             serial=int(serial),
             m=int(m),
             verifiers=int(verifiers),

@@ -138,9 +138,8 @@ class QuorumFact:
 
 @dataclass(frozen=True, slots=True)
 class AttestationFact:
-    """That `approvals` of `verifiers` approved a version when `m` were needed, under this quorum."""
+    """That `approvals` of `verifiers` approved a version when `m` were needed, under the quorum of this serial."""
 
-    quorum: bytes
     serial: int
     m: int
     verifiers: int

@@ -46,8 +46,8 @@ contract Anchor {
         uint32 serial;
     }
 
+    // One slot. In a graph a serial names one quorum for ever, so its id need not be kept again.
     struct Attestation {
-        bytes32 quorum;
         uint64 blockNumber;
         uint32 serial;
         uint16 m;
@@ -165,8 +165,7 @@ contract Anchor {
             checkApproval(subject, quorum, approvals[i], i);
         }
         Attestation storage held = attestations[keyOf(subject)];
-        if (held.quorum != quorum) {
-            held.quorum = quorum;
+        if (held.serial != serial) {
             held.blockNumber = uint64(block.number);
             held.serial = serial;
             held.m = m;
@@ -178,7 +177,7 @@ contract Anchor {
         );
     }
 
-    /// The attestation of a version; block number 0 if there is none. It names the quorum it was made under.
+    /// The attestation of a version; block number 0 if there is none. Its serial names the quorum it was made under.
     function attestationOf(Subject calldata subject) external view returns (Attestation memory) {
         return attestations[keyOf(subject)];
     }

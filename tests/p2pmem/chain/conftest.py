@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,7 @@ from eth_account import Account
 from eth_account.messages import encode_typed_data
 from eth_account.signers.local import LocalAccount
 from eth_utils.crypto import keccak
-from p2pmem_devnet.anvil import CHAIN_ID, Anvil, AnvilMissingError, find_anvil, start_anvil
+from p2pmem_devnet.anvil import CHAIN_ID, NPM_DIRECTORY, Anvil, AnvilMissingError, find_anvil, start_anvil
 
 from p2pmem.chain import Approval, ChainSettings, QuorumPreimage, QuorumRegistration, Subject
 from p2pmem.chain.client import EvmChain, open_chain
@@ -172,3 +173,12 @@ def graph() -> Graph:
 @pytest.fixture(scope="session")
 def stranger() -> LocalAccount:
     return keys(1, "stranger")[0]
+
+
+@pytest.fixture(scope="session")
+def npm() -> Path:
+    if shutil.which("node") is None:
+        needs("Node.js", FileNotFoundError("node"))
+    if not (NPM_DIRECTORY / "node_modules" / "solc").is_dir():
+        needs("an npm package", FileNotFoundError(f"run `npm ci --ignore-scripts` in {NPM_DIRECTORY}"))
+    return NPM_DIRECTORY
