@@ -9,7 +9,7 @@ from typing import Protocol
 from p2pmem_protocol.errors import Reason
 from p2pmem_protocol.frames import GraphState
 from p2pmem_protocol.names import GraphId
-from p2pmem_protocol.roster import Parts, SignedHeader
+from p2pmem_protocol.roster import SignedHeader
 from p2pmem_protocol.snapshot import View
 
 
@@ -54,14 +54,11 @@ class Holdings(Protocol):
     async def add_parts(self, graph: GraphId, parts: Sequence[bytes]) -> None:
         """Keep parts of the head; when none is missing any more the head is adopted."""
 
-    async def adopt(self, graph: GraphId, headers: Sequence[SignedHeader], parts: Parts) -> bool:
-        """Take in a whole chain with the parts of its last roster. Returns whether that one is the head now."""
-
     async def admit(self, items: Sequence[bytes], source: str) -> list[Admitted]:
-        """Test and keep; returns when what is new is on disk."""
+        """Test and keep what the peer `source` gave; returns when what is new is on disk."""
 
     def wanted_attachments(self, graph: GraphId) -> tuple[tuple[bytes, int], ...]:
         """(hash, length) of content that the set names and that is not held."""
 
-    async def keep_attachment(self, graph: GraphId, data: bytes) -> bool:
+    async def keep_attachment(self, graph: GraphId, content_hash: bytes, data: bytes) -> bool:
         """Check content against the seals that name it, and keep it. Returns whether any does."""

@@ -182,7 +182,7 @@ class SyncClient:
             answer = await line.ask(RoundMessage(step.reply), RoundMessage)
         # Evidence that came before its subject: by now the subject is here, or it is not to be had.
         if waiting:
-            fetched += await self._take(waiting, refused, None)
+            fetched += await self._take(line, waiting, refused, None)
         return fetched
 
     async def _fetch(
@@ -193,12 +193,12 @@ class SyncClient:
             given += len(answer.envelopes)
             if given > len(ids) or (answer.more and not answer.envelopes):
                 raise RefusedError(Reason.BAD_FRAME, "more envelopes than were asked for, or none and more to come")
-            fetched += await self._take(answer.envelopes, refused, waiting)
+            fetched += await self._take(line, answer.envelopes, refused, waiting)
         return fetched
 
-    async def _take(self, items: Sequence[bytes], refused: Refused, waiting: list[bytes] | None) -> int:
+    async def _take(self, line: _Line, items: Sequence[bytes], refused: Refused, waiting: list[bytes] | None) -> int:
         """Admit; evidence whose subject is not held goes to `waiting` once, everything else refused is noted."""
-        outcomes = await self._holdings.admit(items, "reconciliation")
+        outcomes = await self._holdings.admit(items, line.peer)
         now_ms = self._clock.now_ms()
         for data, outcome in zip(items, outcomes, strict=True):
             if outcome.reason is None or outcome.id is None:
@@ -214,7 +214,7 @@ class SyncClient:
         for content_hash, length in self._holdings.wanted_attachments(graph):
             data = await self._part(line, FetchPart(graph, content_hash), length)
             if data is not None and len(data) == length:
-                kept += await self._holdings.keep_attachment(graph, data)
+                kept += await self._holdings.keep_attachment(graph, content_hash, data)
         return kept
 
     async def _part(self, line: _Line, asked: FetchPart, length_max: int) -> bytes | None:
@@ -241,6 +241,7 @@ class _Line:
     """Questions and answers on one stream."""
 
     def __init__(self, stream: Stream) -> None:
+        self.peer = stream.peer
         self._stream = stream
         self._reader = FrameReader(stream, frame_max_bytes=MESSAGE_BYTES_MAX)
 
