@@ -4,13 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from enum import Enum, unique
+from typing import Final, Protocol
 
 from p2pmem_protocol.errors import Reason
 from p2pmem_protocol.frames import GraphState
 from p2pmem_protocol.names import GraphId
 from p2pmem_protocol.roster import SignedHeader
 from p2pmem_protocol.snapshot import View
+
+
+@unique
+class How(Enum):
+    """By which way something came into the ledger."""
+
+    OWN = "own"
+    MEMBER = "member"
+    ROUND = "round"
+    SELF = "self"
+    """What the node does by itself: sweeps, heads, contents."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Who gave it, and by which way. `peer` is empty for what no peer gave."""
+
+    how: How
+    peer: str = ""
+
+
+OWN: Final = Source(How.OWN)
+SELF: Final = Source(How.SELF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +78,8 @@ class Holdings(Protocol):
     async def add_parts(self, graph: GraphId, parts: Sequence[bytes]) -> None:
         """Keep parts of the head; when none is missing any more the head is adopted."""
 
-    async def admit(self, items: Sequence[bytes], source: str) -> list[Admitted]:
-        """Test and keep what the peer `source` gave; returns when what is new is on disk."""
+    async def admit(self, items: Sequence[bytes], source: Source) -> list[Admitted]:
+        """Test and keep; returns when what is new is on disk."""
 
     def wanted_attachments(self, graph: GraphId) -> tuple[tuple[bytes, int], ...]:
         """(hash, length) of content that the set names and that is not held."""

@@ -30,6 +30,7 @@ from p2pmem_protocol.frames import (
     Message,
     NotGiven,
     Part,
+    Peers,
     RoundMessage,
     RoundOpen,
 )
@@ -41,7 +42,7 @@ from p2pmem_protocol.names import GraphId
 from p2pmem_protocol.negentropy import Initiator
 from p2pmem_protocol.roster import SignedHeader
 
-from p2pmem.exchange.holdings import Holdings
+from p2pmem.exchange.holdings import Holdings, How, Source
 from p2pmem.net.framing import FrameReader, send_frames
 from p2pmem.net.seam import Network, PeerId, Stream
 
@@ -53,6 +54,8 @@ A = TypeVar("A", Envelopes, Headers)
 REFUSED_FOR_MS: Final = 2 * MINUTE_MS
 REFUSED_MAX: Final = 50_000
 HEADERS_TAKEN_MAX: Final = 100_000
+ADDRESSES_OF_ONE_MAX: Final = 8
+ADDRESSES_MAX: Final = 4_096
 KINDS: Final = tuple(sorted(int(kind) for kind in Kind))
 
 
@@ -105,6 +108,7 @@ class SyncClient:
         self._holdings = holdings
         self._clock = clock
         self._refused: dict[GraphId, Refused] = {}
+        self._addresses: dict[PeerId, tuple[str, ...]] = {}
 
     def head_changed(self, graph: GraphId) -> None:
         """What was refused under another head may be admissible now."""
@@ -131,6 +135,32 @@ class SyncClient:
             return [await self._graph(line, graph, answered[graph], agreed_ms) for graph in graphs if graph in answered]
         finally:
             await stream.reset()
+
+    async def ask_peers(self, peer: PeerId, graph: GraphId, ours: tuple[str, ...]) -> tuple[str, ...]:
+        """Tell a member where we can be dialled; learn where it and those it is connected to can be.
+
+        Raises as `compare`.
+        """
+        stream = await self._network.open_stream(peer, SYNC_PROTOCOL)
+        try:
+            answer = await _Line(stream).ask(Peers(graph, ours), Peers)
+        except NotGivenError:
+            return ()
+        finally:
+            await stream.reset()
+        self.note_addresses(peer, answer.addresses)
+        return answer.addresses
+
+    def note_addresses(self, peer: PeerId, addresses: Iterable[str]) -> None:
+        """Remember those of `addresses` that lead to `peer` itself: others' are theirs to tell."""
+        own = tuple(address for address in addresses if address.endswith(f"/p2p/{peer}"))[:ADDRESSES_OF_ONE_MAX]
+        if own:
+            self._addresses[peer] = own
+            while len(self._addresses) > ADDRESSES_MAX:
+                del self._addresses[next(iter(self._addresses))]
+
+    def known_addresses(self, peer: PeerId) -> tuple[str, ...]:
+        return self._addresses.get(peer, ())
 
     async def _graph(self, line: _Line, graph: GraphId, theirs: GraphState, agreed_ms: int) -> Comparison:
         ours = self._holdings.state(graph, agreed_ms)
@@ -198,7 +228,7 @@ class SyncClient:
 
     async def _take(self, line: _Line, items: Sequence[bytes], refused: Refused, waiting: list[bytes] | None) -> int:
         """Admit; evidence whose subject is not held goes to `waiting` once, everything else refused is noted."""
-        outcomes = await self._holdings.admit(items, line.peer)
+        outcomes = await self._holdings.admit(items, Source(How.ROUND, line.peer))
         now_ms = self._clock.now_ms()
         for data, outcome in zip(items, outcomes, strict=True):
             if outcome.reason is None or outcome.id is None:

@@ -14,6 +14,7 @@ from p2pmem_jobs.clock import Clock
 from p2pmem_protocol import frames
 from p2pmem_protocol.errors import Reason, RefusedError
 from p2pmem_protocol.frames import (
+    ADDRESSES_MAX,
     HEADER_BYTES_MAX,
     HEADERS_MAX,
     MESSAGE_BYTES_MAX,
@@ -28,6 +29,7 @@ from p2pmem_protocol.frames import (
     Message,
     NotGiven,
     Part,
+    Peers,
     RoundMessage,
     RoundOpen,
 )
@@ -57,13 +59,16 @@ class SyncServer:
         *,
         may_have: Callable[[PeerId, GraphId], bool],
         differs: Callable[[PeerId, GraphId], None],
+        peers: Callable[[PeerId, Peers], tuple[str, ...]],
         penalise: Callable[[PeerId, RefusedError], None],
     ) -> None:
-        """`may_have` is asked for every request; `differs` is told when a peer's state of a graph is not ours."""
+        """`may_have` is asked for every request; `differs` is told when a peer's state of a graph is not ours;
+        `peers` takes in where the asker can be dialled, and says where we and others can be."""
         self._holdings = holdings
         self._clock = clock
         self._may_have = may_have
         self._differs = differs
+        self._peers = peers
         self._penalise = penalise
 
     async def serve(self, stream: Stream) -> None:
@@ -99,6 +104,8 @@ class SyncServer:
                 return [self._part(message)]
             case AskHeaders():
                 return self._headers(message)
+            case Peers():
+                return [Peers(graph, self._peers(peer, message)[:ADDRESSES_MAX])]
         return [NotGiven(int(Reason.NOT_SPOKEN))]
 
     def _heads(self, peer: PeerId, theirs: Heads) -> Heads:

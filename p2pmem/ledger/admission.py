@@ -28,7 +28,7 @@ from p2pmem_protocol.limits import MINUTE_MS
 from p2pmem_protocol.names import AssetKey, GraphId
 from p2pmem_protocol.records import SealedRecord, State
 
-from p2pmem.exchange.holdings import Admitted
+from p2pmem.exchange.holdings import SELF, Admitted, Source
 from p2pmem.ledger.batch import Batch, NewItem
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
@@ -59,7 +59,7 @@ class Admission:
         self._ledger = ledger
         self.refusals: Counter[Reason] = Counter()
 
-    async def admit(self, items: Sequence[bytes], source: str) -> tuple[list[Admitted], list[RefusedError]]:
+    async def admit(self, items: Sequence[bytes], source: Source) -> tuple[list[Admitted], list[RefusedError]]:
         """Test and keep. Returns what became of each, and the refusals that are held against who sent them.
 
         When it returns, what is new is on disk. Cancelled before that, it may be in the set all the same.
@@ -87,7 +87,7 @@ class Admission:
             await self._ledger.commit(batch)
         return outcomes, blamed
 
-    def new_batch(self, source: str) -> Batch:
+    def new_batch(self, source: Source) -> Batch:
         return Batch(self._ledger.clock.now_ms(), source)
 
     def take(self, item: Item, data: bytes, batch: Batch, attachment: bytes | None = None) -> None:
@@ -158,7 +158,7 @@ class Admission:
             for record in records:
                 if (content.root, content.line_count) != (record.key.root, record.leaves):
                     raise RefusedError(Reason.CONTENT_ROOT_MISMATCH, "content that is not what was sealed")
-        batch = self.new_batch("attachment")
+        batch = self.new_batch(SELF)
         batch.contents[content_hash] = data
         self._ledger.held.add(content_hash)
         graph.wanted.pop(content_hash, None)
@@ -168,7 +168,7 @@ class Admission:
 
     async def sweep(self) -> int:
         """Let go what has ended in every graph; one event an asset, one audit line a sweep. Returns how many went."""
-        batch = self.new_batch("sweep")
+        batch = self.new_batch(SELF)
         gone = 0
         for graph in self._ledger.graphs.values():
             changes = graph.set.sweep(batch.at_ms)

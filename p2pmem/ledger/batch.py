@@ -11,6 +11,7 @@ from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import Address, AssetKey, GraphId
 from p2pmem_protocol.records import State
 
+from p2pmem.exchange.holdings import Source
 from p2pmem.ledger.lifecycle import Transition
 
 SET_WORDS: Final = {State.IN: "in", State.CUT: "cut", State.OVER: "over", State.LONE: "lone", State.EXPIRED: "expired"}
@@ -28,7 +29,7 @@ class NewItem:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What changed in one graph, told after it is on disk. `source` names the peer that gave it, or how it came."""
+    """What changed in one graph, told after it is on disk. `source` tells how it came."""
 
     graph: GraphId
     entered: tuple[NewItem, ...]
@@ -36,7 +37,7 @@ class Delta:
     assets: frozenset[AssetKey]
     head_changed: bool
     erased: bool
-    source: str
+    source: Source
     position: int
 
 
@@ -56,7 +57,7 @@ class Batch:
     """Rows of one transaction. Filled by the code that decides, written inside a group commit."""
 
     at_ms: int
-    source: str
+    source: Source
     items: list[tuple[GraphId, NewItem]] = field(default_factory=list)
     returned: list[tuple[GraphId, bytes]] = field(default_factory=list)
     """Items that were aside and are in the set again."""

@@ -12,10 +12,11 @@ from p2pmem_protocol.names import GraphId
 from p2pmem_protocol.roster import SignedHeader
 from p2pmem_protocol.snapshot import View
 
-from p2pmem.exchange.holdings import Admitted
+from p2pmem.exchange.holdings import Admitted, Source
 from p2pmem.ledger.admission import Admission
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.ledger.rosters import Rosters
+from p2pmem.net.seam import PeerId
 
 _IDS_PER_SELECT = 500
 
@@ -24,7 +25,7 @@ class LedgerHoldings:
     """Reads and admissions for peers. `blame` is told what is held against a source."""
 
     def __init__(
-        self, ledger: Ledger, admission: Admission, rosters: Rosters, blame: Callable[[str, RefusedError], None]
+        self, ledger: Ledger, admission: Admission, rosters: Rosters, blame: Callable[[PeerId, RefusedError], None]
     ) -> None:
         self._ledger = ledger
         self._admission = admission
@@ -81,10 +82,10 @@ class LedgerHoldings:
     async def add_parts(self, graph: GraphId, parts: Sequence[bytes]) -> None:
         await self._rosters.add_parts(graph, parts)
 
-    async def admit(self, items: Sequence[bytes], source: str) -> list[Admitted]:
+    async def admit(self, items: Sequence[bytes], source: Source) -> list[Admitted]:
         outcomes, blamed = await self._admission.admit(items, source)
         for refused in blamed:
-            self._blame(source, refused)
+            self._blame(PeerId(source.peer), refused)
         return outcomes
 
     def wanted_attachments(self, graph: GraphId) -> tuple[tuple[bytes, int], ...]:

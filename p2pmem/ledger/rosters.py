@@ -11,6 +11,7 @@ from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.names import GraphId, GraphName
 from p2pmem_protocol.roster import Parts, Roster, SignedHeader
 
+from p2pmem.exchange.holdings import SELF
 from p2pmem.ledger.admission import Admission
 from p2pmem.ledger.batch import Batch
 from p2pmem.ledger.graph import LedgerGraph
@@ -36,7 +37,7 @@ class Rosters:
     async def add_headers(self, graph_id: GraphId, headers: Sequence[SignedHeader]) -> None:
         """Take in headers that follow from those held. Raises `RefusedError` for one that is wrong for everybody."""
         graph = self._ledger.graph(graph_id)
-        batch = self._admission.new_batch("headers")
+        batch = self._admission.new_batch(SELF)
         self._note_headers(graph, headers, batch)
         self._adopt_if_whole(graph, batch)
         if batch:
@@ -45,7 +46,7 @@ class Rosters:
     async def add_parts(self, graph_id: GraphId, parts: Sequence[bytes]) -> None:
         """Keep parts of the head; others are ignored. When none is missing any more the head is adopted."""
         graph = self._ledger.graph(graph_id)
-        batch = self._admission.new_batch("parts")
+        batch = self._admission.new_batch(SELF)
         self._note_parts(graph, parts, batch)
         self._adopt_if_whole(graph, batch)
         if batch:
@@ -53,7 +54,7 @@ class Rosters:
 
     async def adopt(self, name: GraphName, headers: Sequence[SignedHeader], parts: Parts) -> bool:
         """Take in a chain with the parts of its last roster. Returns whether that one is the head now."""
-        batch = self._admission.new_batch("roster")
+        batch = self._admission.new_batch(SELF)
         graph = self.prepare(name, headers, parts, batch)
         await self._ledger.commit(batch, lambda connection: self._ledger.join_rows(connection, graph))
         return graph.head is not None and bool(headers) and graph.head.id == headers[-1].id

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 class Membership(Protocol):
     """What a session must know of rosters, by the heads that this node holds now."""
 
-    def graphs(self) -> Iterable[GraphId]:
+    def graphs_with_head(self) -> Iterable[GraphId]:
         """Graphs that this node takes part in and has a head for."""
 
     def is_member(self, graph: GraphId, agent: Address) -> bool:
@@ -119,7 +119,7 @@ class Sessions:
         names = self._names_of(session.speakers, session.peer)
         return frozenset(
             graph
-            for graph in self._membership.graphs()
+            for graph in self._membership.graphs_with_head()
             if any(self._membership.is_member(graph, name) for name in names)
         )
 
@@ -182,7 +182,7 @@ class Sessions:
         names = self._names_of(speakers, peer)
         shared = [
             graph
-            for graph in self._membership.graphs()
+            for graph in self._membership.graphs_with_head()
             if any(self._membership.is_member(graph, name) for name in names)
         ]
         delegations = self._papers.delegations()
