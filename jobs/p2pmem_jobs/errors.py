@@ -48,3 +48,82 @@ class NewerSchemaError(OpenError):
 
 class ClosedError(MisuseError):
     """The database, or the queue, is closed or closing."""
+
+
+# The queue
+
+
+class UnknownKindError(MisuseError):
+    """No handler has this kind."""
+
+
+class NotSerialisableError(MisuseError):
+    """A value does not fit its declared type, or its type cannot be stored."""
+
+
+class NotFoundError(MisuseError):
+    """There is no job of this id; it never was, or its retention has ended."""
+
+
+class ConflictError(MisuseError):
+    """The dedupe key belongs to a job with other arguments. `job_id` is that job."""
+
+    def __init__(self, text: str, job_id: str) -> None:
+        super().__init__(text)
+        self.job_id = job_id
+
+
+class EndedError(MisuseError):
+    """The job has ended, or is in no state for this. What has ended stays as it is."""
+
+
+class FullError(OutsideError):
+    """The queue holds as many live jobs as it may. Submit again later."""
+
+
+class JobEndedBadlyError(JobsError):
+    """Raised by `Job.result`: there is no result. `job_id` and `reason` say which job, and why."""
+
+    def __init__(self, job_id: str, reason: str) -> None:
+        super().__init__(f"job {job_id}: {reason}")
+        self.job_id = job_id
+        self.reason = reason
+
+
+class JobFailedError(JobEndedBadlyError):
+    """The job failed for good."""
+
+
+class JobCancelledError(JobEndedBadlyError):
+    """Somebody cancelled the job."""
+
+
+class JobOutcomeUnknownError(JobEndedBadlyError):
+    """Nobody can tell whether an effect of the job happened; a person has to resolve it."""
+
+
+# For handlers to raise, or to meet
+
+
+class TransientError(JobsError):
+    """Raise this when trying again later may help."""
+
+
+class PermanentError(JobsError):
+    """Raise this when trying again will never help: the job fails at once."""
+
+
+class NotDoneError(TransientError):
+    """Raise this inside an effect that certainly did not happen, so that it may simply be tried again."""
+
+
+class OutcomeUnknownError(JobsError):
+    """An effect may or may not have happened, and looking did not tell."""
+
+
+class WaitedTooLongError(PermanentError):
+    """What a job waited for did not come in time."""
+
+
+class StaleAttemptError(JobsError):
+    """This run of the job is over: it was cancelled, or another attempt has begun. Nothing was written."""
