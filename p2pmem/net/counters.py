@@ -28,21 +28,28 @@ class Traffic:
 
 
 class Counters:
-    """What `Network.statistics` shows. The peer longest unseen is forgotten first."""
+    """What `Network.statistics` shows. Of those who went, the one longest gone is forgotten first."""
 
     def __init__(self) -> None:
-        self._traffic: dict[PeerId, Traffic] = {}
+        self._present: dict[PeerId, Traffic] = {}
+        self._past: dict[PeerId, Traffic] = {}
         self.unproven = Traffic()
         self.refused: Counter[str] = Counter()
         self.restarts = 0
 
     def of(self, peer: PeerId) -> Traffic:
-        """The live counts of `peer`, which becomes the last to be forgotten."""
-        traffic = self._traffic.pop(peer, None) or Traffic()
-        self._traffic[peer] = traffic
-        while len(self._traffic) > PEERS_COUNTED_MAX:
-            del self._traffic[next(iter(self._traffic))]
-        return traffic
+        """The live counts of `peer`, kept until it is `gone` and some time after."""
+        if peer not in self._present:
+            self._present[peer] = self._past.pop(peer) if peer in self._past else Traffic()
+        return self._present[peer]
+
+    def gone(self, peer: PeerId) -> None:
+        """The peer is no longer connected."""
+        traffic = self._present.pop(peer, None)
+        if traffic is not None:
+            self._past[peer] = traffic
+        while len(self._past) > PEERS_COUNTED_MAX:
+            del self._past[next(iter(self._past))]
 
     def refuse(self, why: str) -> None:
         """Count one refusal under a stable name; the names are ours, never a peer's."""
@@ -66,7 +73,7 @@ class Counters:
                     connections=connections.get(peer, 0),
                     inbound_streams=inbound_streams.get(peer, 0),
                 )
-                for peer, traffic in self._traffic.items()
+                for peer, traffic in (*self._past.items(), *self._present.items())
             },
             unproven_sent_bytes=self.unproven.wire_sent_bytes,
             unproven_received_bytes=self.unproven.wire_received_bytes,

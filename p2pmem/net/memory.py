@@ -288,6 +288,7 @@ class MemoryNetwork:
         ends.remove(connection)
         if not ends:
             del self._connections[connection.peer]
+            self.counters.gone(connection.peer)
             event = PeerEvent(connection.peer, PeerEventKind.DISCONNECTED, connection.address, connection.inbound)
             self._events.publish(event)
             log.info("net.peer.disconnected", extra={"peer": connection.peer, "why": why})

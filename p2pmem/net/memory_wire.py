@@ -275,9 +275,6 @@ class MemoryStream:
         now, inward = trio.current_time(), self._connection.inward
         if self._closed:
             raise StreamClosedError(f"stream {self._protocol} to {self.peer} is closed here: open a new one")
-        if inward.visible_at(self._reset_at) <= now:
-            self._inbox.clear()
-            raise StreamClosedError(f"{self.peer} has reset stream {self._protocol}")
         taken = bytearray()
         while self._inbox and len(taken) < max_bytes and inward.visible_at(self._inbox[0].arrives_at) <= now:
             piece = self._inbox[0]
@@ -300,6 +297,8 @@ class MemoryStream:
             return b"", NEVER
         if self._broken:
             raise StreamClosedError(f"the connection to {self.peer} has ended, and stream {self._protocol} with it")
+        if inward.visible_at(self._reset_at) <= now:
+            raise StreamClosedError(f"{self.peer} has reset stream {self._protocol}")
         next_at = min(self._reset_at, self._inbox[0].arrives_at if self._inbox else NEVER)
         return None, inward.visible_at(next_at)
 
