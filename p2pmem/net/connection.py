@@ -238,7 +238,7 @@ class Libp2pConnection:
         self.inbound = inbound
         self.traffic: Traffic = channel.wire.traffic
         self.gone = trio.Event()
-        """Set when nothing of the connection is left."""
+        """Set by whoever runs the connection, when nothing of it is left and everybody was told."""
         self._channel = channel
         self._limits = limits
         self._counters = counters
@@ -290,7 +290,6 @@ class Libp2pConnection:
         finally:
             self.end("closed here")
             self._channel.wire.close()
-            self.gone.set()
 
     def end(self, why: str) -> None:
         """Begin to end: streams break now, `run` sends what waits and closes the socket. Again: nothing."""

@@ -384,6 +384,7 @@ class Libp2pNetwork:
                 del self._connections[connection.peer]
                 self._counters.gone(connection.peer)
                 self._publish(connection, PeerEventKind.DISCONNECTED)
+            connection.gone.set()
 
     def _publish(self, connection: Libp2pConnection, kind: PeerEventKind) -> None:
         self._events.publish(PeerEvent(connection.peer, kind, connection.address, connection.inbound))
