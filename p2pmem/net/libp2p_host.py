@@ -189,7 +189,7 @@ class Libp2pNetwork:
         lock = self._dialling.setdefault(peer, trio.Lock())
         try:
             async with lock:
-                if peer not in self._connections:
+                if not any(connection.usable for connection in self._connections.get(peer, ())):
                     await self._dial(host, port, peer)
         finally:
             if not lock.locked() and self._dialling.get(peer) is lock:
@@ -216,9 +216,11 @@ class Libp2pNetwork:
     # Dialling
 
     async def _dial(self, host: str, port: int, peer: PeerId) -> None:
-        full = self._limit_reached(peer, inbound=False)
-        if full is not None:
-            raise LimitReachedError(f"limit {full} is reached: disconnect somebody before connecting to {peer}")
+        refusal = self._refusal(peer, inbound=False)
+        if refusal in ("closing", "gate"):
+            raise PeerUnreachableError(f"the connection to {peer} is refused here: {refusal}")
+        if refusal is not None:
+            raise LimitReachedError(f"limit {refusal} is reached: disconnect somebody before connecting to {peer}")
         wire: Wire | None = None
         try:
             with trio.move_on_after(self._limits.connect_timeout_s):

@@ -333,6 +333,8 @@ class MemoryNetwork:
         full = self.room_for(peer, inbound=False)
         if full is not None:
             raise LimitReachedError(f"limit {full} is reached: disconnect somebody before connecting to {peer}")
+        if not self.admits(peer, inbound=False):
+            raise PeerUnreachableError(f"the connection to {peer} is refused here: gate")
         name = where.removeprefix("/memory/")
         if not where.startswith("/memory/") or not name:
             raise PeerUnreachableError(f"{where}: only /memory/<name> can be dialled in this network")
