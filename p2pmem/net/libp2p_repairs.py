@@ -10,12 +10,14 @@ handshake with its keys and identities, and GossipSub.
 
 from __future__ import annotations
 
+# isort: off
+import p2pmem.net.quiet_imports  # noqa: F401 - before all else of py-libp2p
+
+# isort: on
 from libp2p.crypto.ed25519 import Ed25519PublicKey
 from libp2p.crypto.keys import KeyType, PublicKey
 from libp2p.crypto.pb import crypto_pb2
 from libp2p.security.noise import messages as noise_messages
-
-import p2pmem.net.quiet_imports  # noqa: F401
 
 _ED25519_KEY_PROTOBUF_BYTES = 36
 

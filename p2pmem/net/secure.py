@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
+# isort: off
+import p2pmem.net.quiet_imports  # noqa: F401 - before all else of py-libp2p
+
+# isort: on
 from libp2p.abc import IRawConnection
 from libp2p.crypto.ed25519 import create_new_key_pair
 from libp2p.crypto.x25519 import create_new_key_pair as create_new_x25519_key_pair
@@ -19,7 +23,6 @@ from libp2p.security.noise.transport import Transport as NoiseTransport
 from libp2p.security.secure_session import SecureSession
 from p2pmem_protocol.errors import MisuseError
 
-import p2pmem.net.quiet_imports  # noqa: F401
 from p2pmem.net import libp2p_repairs, multistream, yamux
 from p2pmem.net.identity import peer_id_of_ed25519
 from p2pmem.net.seam import PeerId, PeerUnreachableError, WrongPeerError
