@@ -84,8 +84,12 @@ class NetworkLimits:
     """Streams a peer may have open to us at once; one more is reset."""
     window_bytes: int = 256 * 1024
     """What may be on its way in a stream, unread, before its writer waits. Not less than 256 KiB (yamux)."""
+    unread_per_connection_max_bytes: int = 8 * 1024 * 1024
+    """What one peer may have sent in all streams that nobody here has read yet; more closes the connection."""
     stalled_write_timeout_s: float = 30.0
     """A connection that takes no byte for so long, while we have some to send, is closed."""
+    unheard_timeout_s: float = 60.0
+    """A connection that gives no sign of life for so long is closed; after half of it, it is asked for one."""
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:
@@ -168,8 +172,8 @@ class Stream(Protocol):
     async def receive_some(self, max_bytes: int = READ_BYTES) -> bytes:
         """At least one and at most `max_bytes` bytes, as soon as there are any; `b""` once the peer has ended its side.
 
-        Raises `StreamClosedError` after a reset or the loss of the connection, once what had arrived before was read
-        (a reset may throw that away). Cancelled, it loses nothing.
+        Raises `StreamClosedError` after a reset or the loss of the connection, once what had arrived before was read.
+        Cancelled, it loses nothing.
         """
 
     async def close_write(self) -> None:
