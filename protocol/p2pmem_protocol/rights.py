@@ -26,7 +26,7 @@ from p2pmem_protocol.credential import Right
 from p2pmem_protocol.errors import BugError, Reason, RefusedError
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.limits import ACK_MS_MAX, DEADLINE_MS_MAX, FUTURE_MS_MAX
-from p2pmem_protocol.names import Address
+from p2pmem_protocol.names import Address, VersionKey
 from p2pmem_protocol.records import (
     FOREVER,
     EvidenceRecord,
@@ -35,7 +35,7 @@ from p2pmem_protocol.records import (
     RetractRecord,
     SealedRecord,
 )
-from p2pmem_protocol.roster import Role, Roster
+from p2pmem_protocol.roster import KeptCertificate, Role, Roster
 
 _RIGHT_OF: Final = {
     Kind.SHARE: Right.SHARE,
@@ -49,7 +49,17 @@ _RIGHT_OF: Final = {
 class Rights:
     """One roster, read for the questions that admission asks."""
 
-    __slots__ = ("_longest_ms", "_roles", "_verifiers", "listed", "owner", "quorum_id", "quotas", "roster")
+    __slots__ = (
+        "_longest_ms",
+        "_roles",
+        "_verifiers",
+        "certificates",
+        "listed",
+        "owner",
+        "quorum_id",
+        "quotas",
+        "roster",
+    )
 
     def __init__(self, roster: Roster) -> None:
         body = roster.body
@@ -60,6 +70,9 @@ class Rights:
         self.listed: frozenset[bytes] = body.kept_ids.union(
             verdict for certificate in body.certificates for verdict in certificate.verdicts
         )
+        self.certificates: dict[VersionKey, tuple[KeptCertificate, ...]] = {}
+        for certificate in body.certificates:
+            self.certificates[certificate.subject] = (*self.certificates.get(certificate.subject, ()), certificate)
         self._roles = {member.address: member.roles for member in body.members}
         self._verifiers = frozenset(roster.quorum.verifiers)
         self._longest_ms = {
