@@ -38,11 +38,18 @@ def names_outside_metadata(wheel: zipfile.ZipFile) -> set[str]:
     return {name for name in wheel.namelist() if ".dist-info/" not in name}
 
 
+def files_known_to_git(*arguments: str) -> set[str]:
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout: nothing to compare with")
+    command = ["git", "ls-files", "-z", "--cached", *arguments]
+    listing = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout.decode()
+    return {name for name in listing.split("\0") if name and (ROOT / name).is_file()}
+
+
 def committed_files() -> set[str]:
     """The files of the four packages, by the names they should have in the wheel."""
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *map(str, FOLDERS)]
-    listing = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout.decode()
-    paths = [ROOT / name for name in listing.split("\0") if name and (ROOT / name).is_file()]
+    names = files_known_to_git("--others", "--exclude-standard", "--", *map(str, FOLDERS))
+    paths = [ROOT / name for name in names]
     return {
         path.relative_to(folder.parent).as_posix()
         for path in paths
@@ -66,7 +73,7 @@ def test_every_package_says_that_it_is_typed(wheel: zipfile.ZipFile) -> None:
 
 
 def test_no_data_file_of_a_package_is_hidden_from_the_wheel_by_an_ignore_rule(wheel: zipfile.ZipFile) -> None:
-    """Contract, scenarios, pages: what is needed at run time and is not Python is easily lost to a line in .gitignore."""
+    """Contract, scenarios, pages: what is needed at run time and is not Python is easily lost to such a rule."""
     by_products = {"node_modules", "__pycache__"}
     on_disk = {
         path.relative_to(folder.parent).as_posix()
