@@ -33,6 +33,7 @@ NPM_STAMP = NPM / "node_modules" / ".p2pmem-setup.json"
 CACHE = ROOT / ".cache"
 LOG = CACHE / "setup.log"
 LOG_TAIL_LINES = 15
+WAY = "1"  # counted up when an environment made by an earlier version of this script has to be made anew
 
 # What libp2p needs and nobody built a wheel of. Pure Python: setuptools is enough.
 SOURCE_ONLY = ("python-baseconv", "varint")
@@ -121,7 +122,7 @@ def wanted_parts() -> dict[str, str]:
     """What the environment has to be made from. It holds absolute paths, so a moved checkout needs another one."""
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
     return {
-        "packages": digest([BUILD_LOCK, *LOCKS, Path(__file__)], python, str(ROOT)),
+        "packages": digest([BUILD_LOCK, *LOCKS], WAY, python, str(ROOT)),
         "project": digest([ROOT / "pyproject.toml"], str(ROOT)),
     }
 

@@ -108,17 +108,5 @@ def test_the_source_distribution_can_be_checked_by_its_reader(built: Path) -> No
     (path,) = built.glob("*.tar.gz")
     with tarfile.open(path) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
-    command = [
-        "git",
-        "ls-files",
-        "-z",
-        "--",
-        "tests",
-        "protocol",
-        "requirements",
-        "README.md",
-        "LICENSE",
-        "CONTRIBUTING.md",
-    ]
-    listing = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout.decode()
-    assert {name for name in listing.split("\0") if name and (ROOT / name).is_file()} <= names
+    wanted = files_known_to_git("--", "tests", "protocol", "requirements", "README.md", "LICENSE", "CONTRIBUTING.md")
+    assert wanted <= names
