@@ -249,6 +249,15 @@ def test_real_vocabularies_are_canonical_whatever_their_labels_and_order(shared_
     assert make_content(parsed) == content == check_canonical(content.data)
 
 
+@pytest.mark.parametrize("count", [2, 11, 30])
+def test_blank_nodes_that_could_be_exchanged_pass_whatever_their_order(count: int) -> None:
+    """Labelling anew may exchange them. That gives other labels and the same lines."""
+    alike = "".join(f"<a:s> <a:p> _:x{n} . _:x{n} <a:p> '1' .\n" for n in range(count))
+    ring = "".join(f"_:r{n} <a:q> _:r{(n + 1) % count} .\n" for n in range(count))
+    content = make_content(ox.parse((alike + ring).encode(), ox.RdfFormat.TURTLE))
+    assert check_canonical(content.data) == content
+
+
 def test_a_union_keeps_blank_nodes_of_different_contents_apart_and_shared_statements_once() -> None:
     one = make_content(ox.parse(b"<a:s> <a:p> _:x . _:x <a:p> '1' . <a:s> <a:p> <a:o> .", ox.RdfFormat.TURTLE))
     other = make_content(ox.parse(b"<a:s> <a:p> _:x . _:x <a:p> '2' . <a:s> <a:p> <a:o> .", ox.RdfFormat.TURTLE))
