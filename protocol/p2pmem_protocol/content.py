@@ -56,7 +56,7 @@ from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.limits import CONTENT_BYTES_MAX, STATEMENTS_MAX
 from p2pmem_protocol.merkle import Tree
 from p2pmem_protocol.names import DKG
-from p2pmem_protocol.rdfc import Quad, canonicalize
+from p2pmem_protocol.rdfc import Quad, canonicalize, is_blank
 
 IRI_BYTES_MAX: Final = 8_192
 LITERAL_BYTES_MAX: Final = 1024 * 1024
@@ -152,8 +152,13 @@ def make_content(triples: Iterable[ox.Triple | ox.Quad]) -> Content:
     Language tags come out in lower case. Without blank nodes this costs little more than writing and sorting the lines.
     Raises RefusedError with the reason of the rule that the statements break.
     """
-    quads = [ox.Quad(*item) if isinstance(item, ox.Triple) else item for item in triples]
-    written = ox.serialize(quads, format=ox.RdfFormat.N_QUADS)
+    items = list(triples)
+    plain = [item for item in items if isinstance(item, ox.Triple)]
+    if len(plain) == len(items):
+        written = ox.serialize(plain, format=ox.RdfFormat.N_TRIPLES)
+    else:
+        quads = [ox.Quad(*item) if isinstance(item, ox.Triple) else item for item in items]
+        written = ox.serialize(quads, format=ox.RdfFormat.N_QUADS)
     assert written is not None
     return content_of_lines(written.decode().split("\n")[:-1])
 
@@ -170,6 +175,22 @@ def content_of_lines(lines: Iterable[str]) -> Content:
     else:
         data = "".join(f"{line}\n" for line in sorted(distinct)).encode()
     return _checked(data, _by_beginning)
+
+
+def union(contents: Iterable[Content]) -> Content:
+    """What several contents say together. Blank nodes of different contents stay apart, as RDF has it.
+
+    Raises RefusedError: CONTENT_EMPTY for none, OVERSIZE or CONTENT_OVER_BUDGET where the whole is over a limit.
+    """
+    lines: set[str] = set()
+    for at, content in enumerate(contents):
+        for subject, predicate, object_, _ in _quads(content.data.decode().split("\n")[:-1], _by_beginning):
+            lines.add(f"{_apart(subject, at)} {predicate} {_apart(object_, at)} .")
+    return content_of_lines(lines)
+
+
+def _apart(term: str, at: int) -> str:
+    return f"_:u{at}{term[2:]}" if is_blank(term) else term
 
 
 def check_canonical(data: bytes) -> Content:
@@ -204,8 +225,8 @@ def _checked(data: bytes, show: _Show) -> Content:
             )
     quads = _quads(lines, show)
     _check_reading(data, lines, show)
-    if any(subject[0] == "_" or object_[0] == "_" for subject, _, object_, _ in quads):
-        _check_labels(quads)
+    if any(is_blank(subject) or is_blank(object_) for subject, _, object_, _ in quads):
+        _check_labels(quads, lines)
     return Content(data, len(lines))
 
 
@@ -288,9 +309,9 @@ def _check_reading(data: bytes, lines: list[str], show: _Show) -> None:
         )
 
 
-def _check_labels(quads: list[Quad]) -> None:
-    labels = canonicalize(quads).labels
-    if any(one != other for one, other in labels.items()):
+def _check_labels(quads: list[Quad], lines: list[str]) -> None:
+    # The lines are compared, not the labels: nodes that are alike in all may be exchanged, and give the same lines.
+    if canonicalize(quads).lines != [f"{line}\n" for line in lines]:
         raise RefusedError(
             Reason.CONTENT_NOT_CANONICAL, "the blank nodes are not labelled as RDFC-1.0 labels them: canonicalise again"
         )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
+import shutil
+import subprocess
 from pathlib import Path
 
 import pyoxigraph as ox
@@ -18,11 +21,13 @@ from p2pmem_protocol.content import (
     check_canonical,
     content_of_lines,
     make_content,
+    union,
 )
 from p2pmem_protocol.errors import Reason, RefusedError
 from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.limits import CONTENT_BYTES_MAX, STATEMENTS_MAX
 
+REPO = Path(__file__).parents[2]
 S, P = "<http://example.org/s>", "<http://example.org/p>"
 XSD = "http://www.w3.org/2001/XMLSchema#"
 
@@ -242,6 +247,58 @@ def test_real_vocabularies_are_canonical_whatever_their_labels_and_order(shared_
     content = make_content(parsed)
     random.Random(7).shuffle(parsed)
     assert make_content(parsed) == content == check_canonical(content.data)
+
+
+@pytest.mark.parametrize("count", [2, 11, 30])
+def test_blank_nodes_that_could_be_exchanged_pass_whatever_their_order(count: int) -> None:
+    """Labelling anew may exchange them. That gives other labels and the same lines."""
+    alike = "".join(f"<a:s> <a:p> _:x{n} . _:x{n} <a:p> '1' .\n" for n in range(count))
+    ring = "".join(f"_:r{n} <a:q> _:r{(n + 1) % count} .\n" for n in range(count))
+    content = make_content(ox.parse((alike + ring).encode(), ox.RdfFormat.TURTLE))
+    assert check_canonical(content.data) == content
+
+
+def test_a_union_keeps_blank_nodes_of_different_contents_apart_and_shared_statements_once() -> None:
+    one = make_content(ox.parse(b"<a:s> <a:p> _:x . _:x <a:p> '1' . <a:s> <a:p> <a:o> .", ox.RdfFormat.TURTLE))
+    other = make_content(ox.parse(b"<a:s> <a:p> _:x . _:x <a:p> '2' . <a:s> <a:p> <a:o> .", ox.RdfFormat.TURTLE))
+    both = union([one, other])
+    assert both.line_count == 5
+    assert both == union([other, one]) == check_canonical(both.data)
+    assert union([one]) == one
+    with pytest.raises(RefusedError) as caught:
+        union([])
+    assert caught.value.reason is Reason.CONTENT_EMPTY
+
+
+JAVASCRIPT = """
+const { canonize } = require("rdf-canonize");
+const cases = JSON.parse(require("fs").readFileSync(0, "utf8"));
+Promise.all(cases.map(input => canonize(input, {
+  algorithm: "RDFC-1.0", inputFormat: "application/n-quads", maxWorkFactor: Infinity,
+}))).then(out => process.stdout.write(JSON.stringify(out)));
+"""
+
+
+@pytest.mark.node
+def test_the_form_is_that_of_the_npm_package(shared_data: Path) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("no Node.js on the path")
+    if not (REPO / "node_modules" / "rdf-canonize").is_dir():
+        pytest.skip("no node_modules/rdf-canonize in the checkout: npm ci --ignore-scripts")
+    cases = []
+    for name in ("prov.ttl", "dcat3.ttl", "shacl.ttl"):
+        data = (shared_data / "rdf" / name).read_bytes()
+        written = ox.serialize(
+            ox.parse(data, ox.RdfFormat.TURTLE, base_iri="https://example.org/"), format=ox.RdfFormat.N_QUADS
+        )
+        assert written is not None
+        cases.append(written.decode())
+    run = subprocess.run([node, "-e", JAVASCRIPT], input=json.dumps(cases), capture_output=True, text=True, cwd=REPO)
+    assert run.stderr == ""
+    for case, theirs in zip(cases, json.loads(run.stdout), strict=True):
+        # It sorts by UTF-16 unit; all of these texts lie in the plane where that is the same.
+        assert content_of_lines(case.split("\n")[:-1]).data.decode() == theirs
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=6)
