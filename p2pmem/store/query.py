@@ -13,6 +13,7 @@ from p2pmem_protocol.errors import MisuseError, OutsideError
 from p2pmem.store.terms import Term, from_json
 
 MAX_QUERY_BYTES = 64 * 1024
+MAX_ANSWER_BYTES = 32 * 1024 * 1024
 MAX_NESTING = 100
 """Open brackets inside one another. The native parser dies of some thousands."""
 MAX_GRAPHS = 1_000
@@ -69,6 +70,8 @@ class QueryLimits:
         for name in ("time_ms", "wait_ms", "max_rows", "max_bytes", "memory_bytes"):
             if getattr(self, name) < 1:
                 raise MisuseError(f"QueryLimits.{name} must be at least 1")
+        if self.max_bytes > MAX_ANSWER_BYTES:
+            raise MisuseError(f"QueryLimits.max_bytes is at most {MAX_ANSWER_BYTES}")
 
 
 @unique
