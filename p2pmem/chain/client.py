@@ -24,7 +24,7 @@ from web3.exceptions import (
     Web3Exception,
     Web3RPCError,
 )
-from web3.types import TxParams
+from web3.types import BlockIdentifier, TxParams
 
 from p2pmem.chain import transactions
 from p2pmem.chain.artifact import load_artifact
@@ -222,12 +222,14 @@ class EvmChain:
         fees = await self._fees()
         # Under the lock counts do not overtake each other, which `Nonces` relies on.
         async with self._nonce_lock:
-            with self._asking("eth_getTransactionCount"):
-                count = _number(await self._web3.eth.get_transaction_count(self._checksummed_sender(), "pending"))
-            nonce = self._nonces.take(count)
-        transaction = transactions.sign(
-            self._signer, chain_id=self.settings.chain_id, nonce=nonce, to=to, data=data, gas=gas, fees=fees
-        )
+            nonce = self._nonces.take(await self._count(self.sender, "pending"))
+        try:
+            transaction = transactions.sign(
+                self._signer, chain_id=self.settings.chain_id, nonce=nonce, to=to, data=data, gas=gas, fees=fees
+            )
+        except BaseException:
+            self._nonces.release(nonce)
+            raise
         self._prepared += 1
         return transaction
 
@@ -275,7 +277,7 @@ class EvmChain:
             # Each server has its own words for "already known", so the chain is asked instead of the words.
             if await self._is_known(transaction):
                 return SendOutcome.ALREADY_KNOWN
-            if await self._count("latest") > transaction.nonce:
+            if await self._count(transaction.sender, "latest") > transaction.nonce:
                 return SendOutcome.NONCE_PASSED
             raise
         self._sent += 1
@@ -292,7 +294,7 @@ class EvmChain:
         for attempt in attempts:
             if await self._is_known(attempt):
                 return TransactionFact(TransactionState.PENDING, hash=attempt.hash)
-        if await self._nonce_passed_for_good(attempts[0].nonce, settled):
+        if await self._nonce_passed_for_good(attempts[0], settled):
             # It may have been mined between the questions above and this one.
             for attempt in attempts:
                 fact = await self._mined(attempt)
@@ -353,22 +355,22 @@ class EvmChain:
                 raise ValueError("another transaction")
             return True
 
-    async def _nonce_passed_for_good(self, nonce: int, settled: int) -> bool:
-        if await self._count("latest") <= nonce:
+    async def _nonce_passed_for_good(self, attempt: SignedTransaction, settled: int) -> bool:
+        if await self._count(attempt.sender, "latest") <= attempt.nonce:
             return False
         if settled == 1:
             return True
         head = await self.head()
         try:
-            return await self._count(max(0, head.number - settled + 1)) > nonce
+            return await self._count(attempt.sender, max(0, head.number - settled + 1)) > attempt.nonce
         except ChainRefusedError:
             # The state of that block is not kept (a development chain after a restart). Later blocks will tell.
             log.debug("chain.state.not_kept", extra={"head": head.number, "settled": settled})
             return False
 
-    async def _count(self, block: Any) -> int:
+    async def _count(self, sender: bytes, block: BlockIdentifier) -> int:
         with self._asking("eth_getTransactionCount"):
-            return _number(await self._web3.eth.get_transaction_count(self._checksummed_sender(), block))
+            return _number(await self._web3.eth.get_transaction_count(to_checksum_address(sender), block))
 
     async def created_by(self, transaction: SignedTransaction) -> bytes:
         """The address of the contract that a mined transaction created."""
