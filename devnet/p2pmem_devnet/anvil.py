@@ -44,6 +44,21 @@ ONE_ETHER_WEI = 10**18
 
 _LISTENING = re.compile(rb"Listening on 127\.0\.0\.1:(\d+)\s")
 
+# Anvil never looks whether its parent still lives. So a shell stands between: its standard input is a pipe that only we
+# hold, and when that ends, because we ended (also by kill -9), anvil is ended too. The shell stays until anvil is gone.
+_LIFELINE = """
+trap : TERM
+exec 3<&0
+"$@" </dev/null 3<&- &
+child=$!
+{ read -r _ <&3; kill -TERM $child; } >/dev/null 2>&1 &
+lifeline=$!
+exec 3<&-
+while kill -0 $child 2>/dev/null; do wait $child; code=$?; done
+kill -KILL $lifeline 2>/dev/null
+exit $code
+"""
+
 
 class AnvilMissingError(MisuseError):
     """There is no anvil on this machine. The text says how to get one."""
@@ -100,7 +115,7 @@ class Anvil:
 
     @property
     def pid(self) -> int | None:
-        """The process, or None if it is not running."""
+        """The leader of its process group, or None if it is not running."""
         return self._process.pid if self._process is not None and self._process.returncode is None else None
 
     @property
@@ -114,15 +129,15 @@ class Anvil:
         assert self.pid is None, "anvil is running"
         command = [str(self._binary), "--host", "127.0.0.1", "--port", str(self._port), "--chain-id", str(CHAIN_ID)]
         command += ["--state", str(self.state_file), "--state-interval", str(STATE_INTERVAL_SECONDS)]
-        command += ["--accounts", "0"]
+        command += ["--accounts", "0", "--no-cors"]
         if self._block_seconds is not None:
             command += ["--block-time", f"{self._block_seconds:g}"]
         self._output = b""
         self._spoken, self._drained = trio.Event(), trio.Event()
         # A terminal's Ctrl-C reaches the whole group: in one of its own, anvil ends when we say so.
         self._process = await trio.lowlevel.open_process(
-            command,
-            stdin=subprocess.DEVNULL,
+            ["/bin/sh", "-c", _LIFELINE, "anvil-lifeline", *command],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -165,13 +180,15 @@ class Anvil:
         if process is None:
             return
         if process.returncode is None:
-            process.send_signal(how)
+            os.killpg(process.pid, how)
         with trio.move_on_after(STOP_SECONDS_MAX):
             await process.wait()
         if process.returncode is None:
             log.error("anvil.stop.late", extra={"pid": process.pid})
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
+        assert process.stdin is not None
+        await process.stdin.aclose()
         await self._drained.wait()
         self._process = None
         log.info("anvil.ended", extra={"returncode": process.returncode})

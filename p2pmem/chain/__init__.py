@@ -10,6 +10,7 @@ Only who opens a real chain imports `p2pmem.chain.client`.
     heads         following the newest block, noticing reorganisations
     provider      JSON-RPC over httpx on trio, for web3
     transactions  signing, decoding, raising fees; no IO
+    answers       reading what web3 made of a server's answers
     client        the real one, on web3
 """
 

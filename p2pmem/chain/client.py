@@ -6,34 +6,31 @@ Importing this module imports web3 (most of a second), so only who opens a chain
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from typing import Any, NoReturn, cast
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any, cast
 
 import trio
 from eth_typing import ChecksumAddress
 from eth_utils.address import to_checksum_address
 from eth_utils.crypto import keccak
 from hexbytes import HexBytes
-from p2pmem_protocol.errors import MisuseError, P2pmemError
+from p2pmem_protocol.errors import MisuseError
 from web3 import AsyncWeb3
 from web3.exceptions import (
     BlockNotFound,
     ContractLogicError,
     TransactionNotFound,
-    Web3Exception,
-    Web3RPCError,
 )
-from web3.types import TxParams
+from web3.types import BlockIdentifier, TxParams
 
 from p2pmem.chain import transactions
+from p2pmem.chain.answers import asking, contract_refused, hash32, number, rules_of
 from p2pmem.chain.artifact import load_artifact
 from p2pmem.chain.errors import (
-    ChainAnswerError,
     ChainRefusedError,
     ContractRefusedError,
     WrongChainError,
-    server_text,
 )
 from p2pmem.chain.nonces import Nonces
 from p2pmem.chain.provider import HttpxProvider, shown_url
@@ -45,6 +42,7 @@ from p2pmem.chain.seam import (
     AnchorFact,
     Approval,
     AttestationFact,
+    Chain,
     ChainSettings,
     ChainStatistics,
     Head,
@@ -65,8 +63,6 @@ log = logging.getLogger(__name__)
 
 GAS_MAX = 15_000_000
 PROOF_LENGTH_MAX = 64
-# What web3 raises on a result that it cannot read. Held around single questions only.
-_UNREADABLE = (Web3Exception, ValueError, TypeError, KeyError, AttributeError, OverflowError)
 
 
 @asynccontextmanager
@@ -109,7 +105,7 @@ class EvmChain:
         self._contract = self._web3.eth.contract(
             address=to_checksum_address(settings.contract), abi=cast(Any, list(artifact.abi))
         )
-        self._rules = _rules(artifact.abi)
+        self._rules = rules_of(artifact.abi)
         self._nonces = Nonces()
         self._nonce_lock = trio.Lock()
         self._checked = False
@@ -134,7 +130,7 @@ class EvmChain:
     async def expect_chain_id(self) -> None:
         """`WrongChainError` if the server is on another chain."""
         with self._asking("eth_chainId"):
-            found = _number(await self._web3.eth.chain_id)
+            found = number(await self._web3.eth.chain_id)
         if found != self.settings.chain_id:
             raise WrongChainError(
                 f"{shown_url(self.settings.url)} is chain {found} and the settings say "
@@ -164,17 +160,17 @@ class EvmChain:
     async def head(self) -> Head:
         with self._asking("eth_getBlockByNumber"):
             block = await self._web3.eth.get_block("latest")
-            return Head(_number(block["number"]), _hash(block["hash"]))
+            return Head(number(block["number"]), hash32(block["hash"]))
 
-    async def block_hash(self, number: int) -> bytes | None:
+    async def block_hash(self, block_number: int) -> bytes | None:
         with self._asking("eth_getBlockByNumber"):
             try:
-                block = await self._web3.eth.get_block(number)
+                block = await self._web3.eth.get_block(block_number)
             except BlockNotFound:
                 return None
-            if _number(block["number"]) != number:
+            if number(block["number"]) != block_number:
                 raise ValueError("another block than asked for")
-            return _hash(block["hash"])
+            return hash32(block["hash"])
 
     # Preparing
 
@@ -222,12 +218,14 @@ class EvmChain:
         fees = await self._fees()
         # Under the lock counts do not overtake each other, which `Nonces` relies on.
         async with self._nonce_lock:
-            with self._asking("eth_getTransactionCount"):
-                count = _number(await self._web3.eth.get_transaction_count(self._checksummed_sender(), "pending"))
-            nonce = self._nonces.take(count)
-        transaction = transactions.sign(
-            self._signer, chain_id=self.settings.chain_id, nonce=nonce, to=to, data=data, gas=gas, fees=fees
-        )
+            nonce = self._nonces.take(await self._count(self.sender, "pending"))
+        try:
+            transaction = transactions.sign(
+                self._signer, chain_id=self.settings.chain_id, nonce=nonce, to=to, data=data, gas=gas, fees=fees
+            )
+        except BaseException:
+            self._nonces.release(nonce)
+            raise
         self._prepared += 1
         return transaction
 
@@ -246,17 +244,20 @@ class EvmChain:
             fields["to"] = to_checksum_address(to)
         try:
             with self._asking("eth_estimateGas", passing=(ContractLogicError,)):
-                used = _number(await self._web3.eth.estimate_gas(fields))
+                used = number(await self._web3.eth.estimate_gas(fields))
         except ContractLogicError as error:
-            self._raise_contract_refused(error)
-        # A quarter more: the state may be another one when it is mined (a first write costs more than a repeat).
-        return min(used + used // 4 + 25_000, GAS_MAX)
+            raise contract_refused(error, self._rules) from error
+        # More, since the state may be another when it is mined: a first write costs 22,100 more than a repeat.
+        gas = used + used // 4 + 25_000
+        if gas > GAS_MAX:
+            raise MisuseError(f"the call would use {used} gas, and at most {GAS_MAX} is signed for: make it smaller")
+        return gas
 
     async def _fees(self) -> Fees:
         with self._asking("fees"):
             block = await self._web3.eth.get_block("latest")
-            base_wei = _number(block.get("baseFeePerGas"))
-            priority_wei = _number(await self._web3.eth.max_priority_fee)
+            base_wei = number(block.get("baseFeePerGas"))
+            priority_wei = number(await self._web3.eth.max_priority_fee)
         return Fees.for_base(base_wei, priority_wei, self.settings.fee_per_gas_max_wei)
 
     # Sending and looking up
@@ -269,13 +270,13 @@ class EvmChain:
         self._nonces.adopt(transaction.nonce)
         try:
             with self._asking("eth_sendRawTransaction"):
-                if _hash(await self._web3.eth.send_raw_transaction(transaction.raw)) != transaction.hash:
+                if hash32(await self._web3.eth.send_raw_transaction(transaction.raw)) != transaction.hash:
                     raise ValueError("the hash of another transaction")
         except ChainRefusedError:
             # Each server has its own words for "already known", so the chain is asked instead of the words.
             if await self._is_known(transaction):
                 return SendOutcome.ALREADY_KNOWN
-            if await self._count("latest") > transaction.nonce:
+            if await self._count(transaction.sender, "latest") > transaction.nonce:
                 return SendOutcome.NONCE_PASSED
             raise
         self._sent += 1
@@ -292,7 +293,7 @@ class EvmChain:
         for attempt in attempts:
             if await self._is_known(attempt):
                 return TransactionFact(TransactionState.PENDING, hash=attempt.hash)
-        if await self._nonce_passed_for_good(attempts[0].nonce, settled):
+        if await self._nonce_passed_for_good(attempts[0], settled):
             # It may have been mined between the questions above and this one.
             for attempt in attempts:
                 fact = await self._mined(attempt)
@@ -328,10 +329,10 @@ class EvmChain:
                 receipt = await self._web3.eth.get_transaction_receipt(HexBytes(attempt.hash))
             except TransactionNotFound:
                 return None
-            if _hash(receipt["transactionHash"]) != attempt.hash:
+            if hash32(receipt["transactionHash"]) != attempt.hash:
                 raise ValueError("the receipt of another transaction")
-            block = Head(_number(receipt["blockNumber"]), _hash(receipt["blockHash"]))
-            succeeded = _number(receipt["status"]) == 1
+            block = Head(number(receipt["blockNumber"]), hash32(receipt["blockHash"]))
+            succeeded = number(receipt["status"]) == 1
         if await self.block_hash(block.number) != block.hash:
             return None
         head = await self.head()
@@ -349,26 +350,26 @@ class EvmChain:
                 found = await self._web3.eth.get_transaction(HexBytes(attempt.hash))
             except TransactionNotFound:
                 return False
-            if _hash(found["hash"]) != attempt.hash:
+            if hash32(found["hash"]) != attempt.hash:
                 raise ValueError("another transaction")
             return True
 
-    async def _nonce_passed_for_good(self, nonce: int, settled: int) -> bool:
-        if await self._count("latest") <= nonce:
+    async def _nonce_passed_for_good(self, attempt: SignedTransaction, settled: int) -> bool:
+        if await self._count(attempt.sender, "latest") <= attempt.nonce:
             return False
         if settled == 1:
             return True
         head = await self.head()
         try:
-            return await self._count(max(0, head.number - settled + 1)) > nonce
+            return await self._count(attempt.sender, max(0, head.number - settled + 1)) > attempt.nonce
         except ChainRefusedError:
             # The state of that block is not kept (a development chain after a restart). Later blocks will tell.
             log.debug("chain.state.not_kept", extra={"head": head.number, "settled": settled})
             return False
 
-    async def _count(self, block: Any) -> int:
+    async def _count(self, sender: bytes, block: BlockIdentifier) -> int:
         with self._asking("eth_getTransactionCount"):
-            return _number(await self._web3.eth.get_transaction_count(self._checksummed_sender(), block))
+            return number(await self._web3.eth.get_transaction_count(to_checksum_address(sender), block))
 
     async def created_by(self, transaction: SignedTransaction) -> bytes:
         """The address of the contract that a mined transaction created."""
@@ -385,10 +386,10 @@ class EvmChain:
         expect_bytes(batch_root, HASH_BYTES, "the root of a batch")
         await self.check()
         head = await self.head()
-        number = int(await self._call("anchoredAt", batch_root))
-        if number == 0:
+        block_number = number(await self._call("anchoredAt", batch_root))
+        if block_number == 0:
             return None
-        return AnchorFact(batch_root, number, max(1, head.number - number + 1))
+        return AnchorFact(batch_root, block_number, max(1, head.number - block_number + 1))
 
     async def proves_anchored(self, batch_root: bytes, seal_digest: bytes, proof: Sequence[bytes]) -> bool:
         if len(proof) > PROOF_LENGTH_MAX:
@@ -408,16 +409,16 @@ class EvmChain:
         await self.check()
         head = await self.head()
         held = await self._call("attestationOf", _subject_arguments(subject))
-        number, serial, m, verifiers, approvals = held
-        if number == 0:
+        block_number, serial, m, verifiers, approvals = (number(each) for each in held)
+        if block_number == 0:
             return None
         return AttestationFact(
-            serial=int(serial),
-            m=int(m),
-            verifiers=int(verifiers),
-            approvals=int(approvals),
-            block_number=int(number),
-            confirmations=max(1, head.number - int(number) + 1),
+            serial=serial,
+            m=m,
+            verifiers=verifiers,
+            approvals=approvals,
+            block_number=block_number,
+            confirmations=max(1, head.number - block_number + 1),
         )
 
     async def _call(self, function: str, *arguments: Any) -> Any:
@@ -425,63 +426,15 @@ class EvmChain:
             with self._asking(f"eth_call {function}", passing=(ContractLogicError,)):
                 return await self._contract.get_function_by_name(function)(*arguments).call()
         except ContractLogicError as error:
-            self._raise_contract_refused(error)
+            raise contract_refused(error, self._rules) from error
 
     # Borders
 
-    @contextmanager
-    def _asking(self, what: str, passing: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-        """Hold one question to web3. Its exceptions become ours, but those to be passed."""
-        where = f"{what} at {shown_url(self.settings.url)}"
-        try:
-            yield
-        except P2pmemError:
-            raise
-        except passing:
-            raise
-        except (BlockNotFound, TransactionNotFound) as error:
-            raise ChainAnswerError(f"{where}: nothing, where every chain has something") from error
-        except Web3RPCError as error:
-            code, words = _rpc_error(error)
-            raise ChainRefusedError(f"{where}: {server_text(words)}", code) from error
-        except _UNREADABLE as error:
-            raise ChainAnswerError(f"{where}: an answer that cannot be read ({type(error).__name__})") from error
-
-    def _raise_contract_refused(self, error: ContractLogicError) -> NoReturn:
-        data = error.data if isinstance(error.data, str) else ""
-        rule = self._rules.get(data[:10].lower(), "")
-        words = rule or server_text(error.message or "no reason given")
-        raise ContractRefusedError(f"the contract refuses: {words}; nothing was signed or sent", rule) from error
+    def _asking(self, what: str, passing: tuple[type[Exception], ...] = ()) -> AbstractContextManager[None]:
+        return asking(f"{what} at {shown_url(self.settings.url)}", passing)
 
     def _checksummed_sender(self) -> ChecksumAddress:
         return to_checksum_address(self.sender)
-
-
-def _rpc_error(error: Web3RPCError) -> tuple[int | None, str]:
-    """Number and words of an error, whose shape the provider has checked."""
-    held = error.rpc_response.get("error") if error.rpc_response is not None else None
-    return (held["code"], held["message"]) if isinstance(held, dict) else (None, error.message)
-
-
-def _rules(abi: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """The contract's errors by their selector."""
-    return {
-        "0x" + keccak(text=f"{each['name']}({','.join(one['type'] for one in each['inputs'])})")[:4].hex(): each["name"]
-        for each in abi
-        if each["type"] == "error"
-    }
-
-
-def _number(value: object) -> int:
-    if type(value) is not int or not 0 <= value < 2**256:
-        raise ValueError("no number")
-    return value
-
-
-def _hash(value: object) -> bytes:
-    if not isinstance(value, bytes) or len(value) != HASH_BYTES:
-        raise ValueError("no hash")
-    return bytes(value)
 
 
 def _split(signature: bytes) -> tuple[int, bytes, bytes]:
@@ -498,3 +451,7 @@ def _subject_arguments(subject: Subject) -> tuple[bytes, bytes, int, bytes, Chec
 def _expect_one_effect(attempts: Sequence[SignedTransaction]) -> None:
     if not attempts or len({(attempt.sender, attempt.nonce) for attempt in attempts}) != 1:
         raise MisuseError("look up the transactions of one sender and one nonce, and at least one")
+
+
+if TYPE_CHECKING:
+    _conforms: type[Chain] = EvmChain

@@ -230,7 +230,7 @@ class HeadSource(Protocol):
     async def head(self) -> Head:
         """The newest block."""
 
-    async def block_hash(self, number: int) -> bytes | None:
+    async def block_hash(self, block_number: int) -> bytes | None:
         """The hash of the block of this number on the chain as it is now; None if there is none."""
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,9 @@ from p2pmem_devnet.anvil import Anvil, AnvilError, AnvilMissingError, find_anvil
 
 
 def alive(pid: int) -> bool:
+    """Whether anything of a process group is there."""
     try:
-        os.kill(pid, 0)
+        os.killpg(pid, 0)
     except ProcessLookupError:
         return False
     return True
@@ -107,3 +110,30 @@ async def test_no_process_is_left_whether_the_block_ends_fails_or_is_cancelled(
 async def test_a_command_that_anvil_refuses_is_an_error_with_its_words(anvil: Anvil) -> None:
     with pytest.raises(AnvilError, match="anvil refuses no_such_method"):
         await anvil.rpc("no_such_method")
+
+
+@pytest.mark.chain
+@pytest.mark.processes
+async def test_the_chain_ends_when_the_process_that_started_it_is_killed(anvil_binary: Path, tmp_path: Path) -> None:
+    program = (
+        "import pathlib, sys, trio\n"
+        "from p2pmem_devnet.anvil import start_anvil\n"
+        "async def main():\n"
+        "    async with start_anvil(pathlib.Path(sys.argv[1])) as anvil:\n"
+        "        print(anvil.pid, flush=True)\n"
+        "        await trio.sleep_forever()\n"
+        "trio.run(main)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+    owner = await trio.lowlevel.open_process(
+        [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, env=environment
+    )
+    assert owner.stdout is not None
+    with trio.fail_after(30):
+        group = int(await owner.stdout.receive_some())
+        assert alive(group)
+        owner.kill()
+        await owner.wait()
+        await owner.stdout.aclose()
+        while alive(group):
+            await trio.lowlevel.checkpoint()

@@ -37,12 +37,12 @@ class MemoryChain:
             raise OutsideError("away")
         return Head(len(self.blocks) - 1, self.blocks[-1])
 
-    async def block_hash(self, number: int) -> bytes | None:
+    async def block_hash(self, block_number: int) -> bytes | None:
         await trio.lowlevel.checkpoint()
         self.questions += 1
         if self.away:
             raise OutsideError("away")
-        return self.blocks[number] if number < len(self.blocks) else None
+        return self.blocks[block_number] if block_number < len(self.blocks) else None
 
 
 async def test_the_first_answer_comes_at_once_and_names_no_reorganisation() -> None:
