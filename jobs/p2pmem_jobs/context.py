@@ -102,6 +102,10 @@ class Context:
 
     # Steps
 
+    def is_done(self, name: str) -> bool:
+        """Whether a step of this name was done in an earlier run, so that its result is stored."""
+        return name in self._done
+
     async def step(self, name: str, fn: Callable[[], Awaitable[T] | T], *, returns: Any = codec.UNDECLARED) -> T:
         """Runs `fn`, plain or async, and stores its result; in a later run, returns the stored result instead.
 

@@ -22,7 +22,7 @@ from p2pmem_protocol.bodies import Sealed
 from p2pmem_protocol.content import check_canonical
 from p2pmem_protocol.envelope import Envelope, Item, decode_item
 from p2pmem_protocol.errors import BugError, Reason, RefusedError
-from p2pmem_protocol.graphset import Changes
+from p2pmem_protocol.holdings import Changes
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.limits import MINUTE_MS
 from p2pmem_protocol.names import AssetKey, GraphId
@@ -223,4 +223,4 @@ def _versions(graph: LedgerGraph, key: AssetKey) -> list[tuple[SealedRecord, ...
     asset = graph.set.asset(key)
     if asset is None:
         raise BugError(f"an asset {key} that the set has just named is not in it")
-    return [version.sealed for version in asset.versions.values()]
+    return [tuple(version.sealed.values()) for version in asset.versions.values()]

@@ -15,9 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-import trio
-from p2pmem_jobs.clock import Clock
-from p2pmem_jobs.database import Database
+from p2pmem_jobs import Clock, Database, Listener, Signal
 from p2pmem_protocol.envelope import decode_item
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.hello import Speaker
@@ -33,7 +31,7 @@ from p2pmem.net.seam import PeerId
 
 log = logging.getLogger(__name__)
 
-Listener = Callable[[Delta], None]
+Hears = Callable[[Delta], None]
 
 UNKNOWN_GRAPH_TEXT: Final = "is not a context graph that this node takes part in"
 """One text for unknown graphs and for graphs of others."""
@@ -65,8 +63,9 @@ class Ledger:
         self.held: set[bytes] = set()
         """Hashes of all content that is held."""
         self.chain_facts: dict[bytes, ChainFact] = {}
-        self._listeners: list[Listener] = []
-        self._changed = trio.Event()
+        self._listeners: list[Hears] = []
+        self.changed = Signal()
+        """Something that a wait may depend on has changed: deltas, chain facts, sessions."""
 
     @classmethod
     async def open(
@@ -161,20 +160,20 @@ class Ledger:
                 listener(delta)
         self.wake()
 
-    def listen(self, listener: Listener) -> Callable[[], None]:
+    def listen(self, listener: Hears) -> Callable[[], None]:
         """Call `listener` for every delta from now on, in order. It must not block. Returns how to stop."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
     def wake(self) -> None:
-        """Let everybody in `until` test again: something that is not a delta may have changed too."""
-        self._changed.set()
-        self._changed = trio.Event()
+        """Let everybody who waits test again: something that is not a delta may have changed too."""
+        self.changed.notify()
 
     async def until(self, predicate: Callable[[], bool]) -> None:
         """Return once `predicate` is true: tested now, and again after every change. Cancel it with a scope."""
-        while not predicate():
-            await self._changed.wait()
+        with Listener((self.changed,)) as listener:
+            while not predicate():
+                await listener.wait()
 
     # Reading
 

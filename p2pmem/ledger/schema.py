@@ -74,12 +74,6 @@ CREATE TABLE peer_address(
     PRIMARY KEY(graph, peer)
 ) STRICT;
 
--- Proposals that wait for a person, at a verifier whose policy is manual.
-CREATE TABLE review(
-    id BLOB PRIMARY KEY, graph BLOB NOT NULL, author BLOB NOT NULL, name TEXT NOT NULL, version INTEGER NOT NULL,
-    root BLOB NOT NULL, quorum BLOB NOT NULL, proposer BLOB NOT NULL, deadline_ms INTEGER NOT NULL
-) STRICT;
-
 -- Audit: a chain of hashes over salted payloads; payloads are aside and may be erased.
 CREATE TABLE audit(
     entry INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, what TEXT NOT NULL, payload_hash BLOB NOT NULL,
