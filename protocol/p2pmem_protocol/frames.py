@@ -13,6 +13,7 @@ Lists of ids are one byte string, ids side by side: a thousand announcements are
                     13 Fetch -> 14 Envelopes, one or more
                     15 FetchPart -> 16 Part
                     17 AskHeaders -> 18 Headers
+                    20 Peers <-> 20 Peers
                     19 NotGiven, the answer to any request that gets none
 """
 
@@ -53,6 +54,8 @@ PART_LENGTH_MAX: Final = max(CONTENT_BYTES_MAX, ROSTER_PART_BYTES_MAX)
 HEADERS_MAX: Final = 256
 HEADER_BYTES_MAX: Final = 2_048
 KNOWN_HEADERS_MAX: Final = 4_096
+ADDRESSES_MAX: Final = 256
+ADDRESS_CHARS_MAX: Final = 256
 MESSAGE_BYTES_MAX: Final = 256 * 1024
 """The longest message; size is checked before anything is decoded."""
 
@@ -177,6 +180,14 @@ class Headers:
 
 
 @dataclass(frozen=True, slots=True)
+class Peers:
+    """Where the sender, and the members of a graph that it is connected to, can be dialled: multiaddrs with peer ids."""
+
+    graph: bytes
+    addresses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class NotGiven:
     """A request gets no answer, and why (`errors.Reason`, or a number of a later release)."""
 
@@ -201,6 +212,7 @@ Message: TypeAlias = (
     | Part
     | AskHeaders
     | Headers
+    | Peers
     | NotGiven
     | Skipped
 )
@@ -263,6 +275,15 @@ def _raw(most_bytes: int, least_bytes: int = 0, *, optional: bool = False) -> _C
         return value
 
     return _Codec(check, check, b"" if optional else None)
+
+
+def _text(most_chars: int) -> _Codec:
+    def check(value: Any) -> str:
+        if not isinstance(value, str) or not 0 < len(value) <= most_chars:
+            raise _BadValueError(f"text of 1 to {most_chars} characters")
+        return value
+
+    return _Codec(check, check)
 
 
 def _flag() -> _Codec:
@@ -400,6 +421,7 @@ _TABLE: Final = (
     _Row(AskHeaders, 17, (_HASH, _ids(KNOWN_HEADERS_MAX))),
     _Row(Headers, 18, (_HASH, _list(HEADERS_MAX, _raw(HEADER_BYTES_MAX, 1)), _flag())),
     _Row(NotGiven, 19, (_uint(UINT32_MAX),)),
+    _Row(Peers, 20, (_HASH, _list(ADDRESSES_MAX, _text(ADDRESS_CHARS_MAX)))),
 )
 _ROW_OF: Final = {row.kind: row for row in _TABLE}
 _ROW_OF_NUMBER: Final = {row.number: row for row in _TABLE}
