@@ -348,13 +348,11 @@ class _Writer:
         if count < 2 * BUCKETS:
             return self._write(high, upper, Mode.IDS, varint(count) + b"".join(self._view.ids(low, high)))
         share, extra = divmod(count, BUCKETS)
-        start = low
-        for bucket in range(BUCKETS):
-            end = start + share + (bucket < extra)
-            bound = upper if end == high else _between(self._view, end)
-            if not self._write(end, bound, Mode.FINGERPRINT, self._view.fingerprint(start, end)):
+        borders = [low + bucket * share + min(bucket, extra) for bucket in range(BUCKETS + 1)]
+        for border, fingerprint in zip(borders[1:], self._view.fingerprints(borders), strict=True):
+            bound = upper if border == high else _between(self._view, border)
+            if not self._write(border, bound, Mode.FINGERPRINT, fingerprint):
                 return False
-            start = end
         return True
 
     def list_ids(self, low: int, high: int, upper: _Bound) -> bool:

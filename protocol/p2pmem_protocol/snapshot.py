@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from struct import error as StructError
@@ -228,7 +228,15 @@ class View:
     def fingerprint(self, low: int, high: int) -> bytes:
         """The fingerprint of the items from `low` up to but without `high`."""
         assert self.first <= low <= high <= self.last
-        return fingerprint_of(self.snapshot.sum_before(high) - self.snapshot.sum_before(low), high - low)
+        return self.fingerprints((low, high))[0]
+
+    def fingerprints(self, borders: Sequence[int]) -> list[bytes]:
+        """The fingerprints of the ranges between neighbouring `borders`; each border is added up once."""
+        assert self.first <= borders[0]
+        sums = [self.snapshot.sum_before(border) for border in borders]
+        return [
+            fingerprint_of(sums[at + 1] - sums[at], borders[at + 1] - borders[at]) for at in range(len(borders) - 1)
+        ]
 
     def ids(self, low: int, high: int) -> list[bytes]:
         assert self.first <= low <= high <= self.last
