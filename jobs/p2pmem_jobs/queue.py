@@ -355,6 +355,8 @@ class Queue:
         if to not in (State.SUCCEEDED, State.FAILED, State.QUEUED):
             raise MisuseError(f"a job is resolved as succeeded, failed or queued, not as {to.value}")
         old = self.get(job_id)
+        if old.state is not State.OUTCOME_UNKNOWN:
+            raise EndedError(f"job {job_id} is {old.state.value}; only a job whose outcome is unknown is resolved")
         text = None
         if to is State.SUCCEEDED:
             handler = self._handlers.get(old.kind)

@@ -14,7 +14,6 @@ Recommendation of 30 April 2013.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum, unique
@@ -76,12 +75,43 @@ class LifecycleStep:
     at_ms: int
 
 
-def statements(step: LifecycleStep, previous: LifecycleStep | None) -> bytes:
-    """The N-Triples lines of one transition's event, and of the asset as it stands after it.
+def event_statements(step: LifecycleStep, previous: LifecycleStep | None) -> bytes:
+    """The N-Triples lines of one transition's event. `previous` is the step before of the same asset."""
+    event, asset = f"<{_event_iri(step)}>", f"<{subject_of(step)}>"
+    lines = [
+        f"{event} {RDF_TYPE} <{PROV}Activity>",
+        f"{event} {RDF_TYPE} <{DKG}{step.transition.event}>",
+        f"{event} <{PROV}wasAssociatedWith> <{step.agent.iri}>",
+        f'{event} <{PROV}startedAtTime> "{_iso(step.at_ms)}"^^<{XSD}dateTime>',
+        f"{event} <{PROV}used> {asset}",
+    ]
+    if step.root is not None:
+        lines.append(f'{event} <{DKG}merkleRoot> "{hex_id(step.root)}"')
+    if previous is not None and step.transition is Transition.UPDATE:
+        lines.append(f"{event} <{PROV}wasRevisionOf> <{_event_iri(previous)}>")
+    return _written(lines)
 
-    `previous` is the step before of the same asset; an update links to its revision.
-    """
-    return "".join(f"{line} .\n" for line in _lines(step, previous)).encode()
+
+def asset_statements(last: LifecycleStep, trust: str | None) -> bytes:
+    """The N-Triples lines of an asset as it stands after its last transition; `trust` is the level that it reached."""
+    asset, event = f"<{subject_of(last)}>", f"<{_event_iri(last)}>"
+    by = "wasInvalidatedBy" if last.transition is Transition.DISCARD else "wasGeneratedBy"
+    lines = [
+        f"{asset} {RDF_TYPE} <{PROV}Entity>",
+        f"{asset} {RDF_TYPE} <{DKG}Assertion>",
+        f"{asset} <{PROV}wasAttributedTo> <{last.author.iri}>",
+        f"{asset} <{PROV}{by}> {event}",
+        f"{asset} <{DKG}contextGraph> <{last.graph.iri}>",
+        f'{asset} <{DKG}assertionName> "{last.name}"',
+        f'{asset} <{DKG}state> "{last.transition.state}"',
+        f'{asset} <{DKG}memoryLayer> "{last.transition.layer}"',
+        f'{asset} <{DKG}version> "{last.version}"^^<{XSD}integer>',
+    ]
+    if last.root is not None:
+        lines.append(f'{asset} <{DKG}merkleRoot> "{hex_id(last.root)}"')
+    if trust is not None:
+        lines.append(f'{asset} <{DKG}trustLevel> "{trust}"')
+    return _written(lines)
 
 
 def subject_of(step: LifecycleStep) -> str:
@@ -89,29 +119,8 @@ def subject_of(step: LifecycleStep) -> str:
     return step.graph.lifecycle_iri(step.author, step.name)
 
 
-def _lines(step: LifecycleStep, previous: LifecycleStep | None) -> Iterator[str]:
-    asset = f"<{subject_of(step)}>"
-    event = f"<{_event_iri(step)}>"
-    yield f"{asset} {RDF_TYPE} <{PROV}Entity>"
-    yield f"{asset} {RDF_TYPE} <{DKG}Assertion>"
-    yield f"{asset} <{PROV}wasAttributedTo> <{step.author.iri}>"
-    yield f"{asset} <{PROV}wasGeneratedBy> {event}"
-    yield f"{asset} <{DKG}contextGraph> <{step.graph.iri}>"
-    yield f'{asset} <{DKG}assertionName> "{step.name}"'
-    yield f'{asset} <{DKG}state> "{step.transition.state}"'
-    yield f'{asset} <{DKG}memoryLayer> "{step.transition.layer}"'
-    yield f'{asset} <{DKG}version> "{step.version}"^^<{XSD}integer>'
-    yield f"{event} {RDF_TYPE} <{PROV}Activity>"
-    yield f"{event} {RDF_TYPE} <{DKG}{step.transition.event}>"
-    yield f"{event} <{PROV}wasAssociatedWith> <{step.agent.iri}>"
-    yield f'{event} <{PROV}startedAtTime> "{_iso(step.at_ms)}"^^<{XSD}dateTime>'
-    used = "wasInvalidatedBy" if step.transition is Transition.DISCARD else "used"
-    yield f"{asset} <{PROV}{used}> {event}" if used == "wasInvalidatedBy" else f"{event} <{PROV}used> {asset}"
-    if step.root is not None:
-        yield f'{asset} <{DKG}merkleRoot> "{hex_id(step.root)}"'
-        yield f'{event} <{DKG}merkleRoot> "{hex_id(step.root)}"'
-    if previous is not None and step.transition is Transition.UPDATE:
-        yield f"{event} <{PROV}wasRevisionOf> <{_event_iri(previous)}>"
+def _written(lines: list[str]) -> bytes:
+    return "".join(f"{line} .\n" for line in lines).encode()
 
 
 def _event_iri(step: LifecycleStep) -> str:
@@ -120,12 +129,3 @@ def _event_iri(step: LifecycleStep) -> str:
 
 def _iso(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{at_ms % 1000:03}Z"
-
-
-def chained(steps: Iterable[LifecycleStep]) -> Iterator[tuple[LifecycleStep, LifecycleStep | None]]:
-    """Each step with the one before it of the same asset; `steps` in order."""
-    last: dict[tuple[GraphName, Address, str], LifecycleStep] = {}
-    for step in steps:
-        key = (step.graph, step.author, step.name)
-        yield step, last.get(key)
-        last[key] = step

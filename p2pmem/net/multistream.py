@@ -47,7 +47,8 @@ async def propose(channel: Channel, protocol: str) -> bool:
 
 async def answer(channel: Channel, speaks: Callable[[str], bool]) -> str:
     """Wait for a proposal that we speak, and return it. Raises `NegotiationError` and what the channel raises."""
-    if await _read_token(channel) != _HEADER:
+    # A longer first word is refused on its first byte: whoever speaks HTTP or TLS to us gets an end at once.
+    if await _read_token(channel, max_bytes=len(_HEADER) + 1) != _HEADER:
         raise NegotiationError("the other side does not speak multistream-select 1.0.0")
     await channel.write(encode_token(_HEADER))
     for _ in range(PROPOSALS_MAX):
@@ -59,12 +60,12 @@ async def answer(channel: Channel, speaks: Callable[[str], bool]) -> str:
     raise NegotiationError(f"none of {PROPOSALS_MAX} proposals is spoken here")
 
 
-async def _read_token(channel: Channel) -> str:
+async def _read_token(channel: Channel, max_bytes: int = TOKEN_MAX_BYTES) -> str:
     length = (await channel.read_exactly(1))[0]
-    if length >= 0x80:
+    if length >= 0x80 and max_bytes >= 0x80:
         length = length & 0x7F | (await channel.read_exactly(1))[0] << 7
-    if not 0 < length <= TOKEN_MAX_BYTES:
-        raise NegotiationError(f"a word has 1 to {TOKEN_MAX_BYTES} bytes")
+    if not 0 < length <= max_bytes:
+        raise NegotiationError(f"a word has 1 to {max_bytes} bytes here")
     raw = await channel.read_exactly(length)
     if not raw.endswith(b"\n") or not raw.isascii():
         raise NegotiationError("a word is ASCII and ends in a newline")

@@ -217,9 +217,10 @@ class AnchoredAsset:
 
 @dataclass(frozen=True)
 class Anchor:
-    """A claim that a batch of seal digests is on a chain. Nobody believes it unchecked."""
+    """A claim that a batch of `count` seal digests is on a chain. Nobody believes it unchecked."""
 
     batch_root: bytes
+    count: int
     chain: int
     contract: Address
     transaction: bytes
@@ -234,6 +235,7 @@ class Anchor:
             3: self.transaction,
             4: self.block,
             5: [asset.to_value() for asset in self.assets],
+            6: self.count,
         }
 
     @classmethod
@@ -241,6 +243,7 @@ class Anchor:
         reader = Reader(value, "an anchor")
         anchor = cls(
             batch_root=reader.hash(0),
+            count=reader.uint(6, UINT32_MAX, 1),
             chain=reader.uint(1, UINT64_MAX),
             contract=reader.address(2),
             transaction=reader.hash(3),

@@ -223,7 +223,7 @@ def ack(by: str, root: str = "a", *, issued: int = T0, life: int = DAY) -> Envel
 
 def anchor(by: str, *about: VersionKey, issued: int = T0) -> Envelope:
     assets = tuple(AnchoredAsset(each, ()) for each in about)
-    body = Anchor(root_of("batch"), 1, ZERO_ADDRESS, root_of("transaction"), 1, assets)
+    body = Anchor(root_of("batch"), len(assets), 1, ZERO_ADDRESS, root_of("transaction"), 1, assets)
     return envelope(Kind.ANCHOR, by, body, issued, 0)
 
 

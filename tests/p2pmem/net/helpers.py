@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import trio
+
 from p2pmem.net.seam import Network, PeerEventKind, PeerId, Stream
 
 
@@ -34,3 +38,10 @@ async def until_gone(network: Network, peer: PeerId) -> None:
         async for event in events:
             if event.peer == peer and event.kind is PeerEventKind.DISCONNECTED:
                 break
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until something that nobody tells us has become true; a test that waits in vain fails."""
+    with trio.fail_after(10):
+        while not condition():  # noqa: ASYNC110 - counters have no event
+            await trio.sleep(0.001)

@@ -85,12 +85,11 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("sparql", ESCAPES)
-async def test_no_query_sees_a_graph_it_was_not_given(queries: Queries, sparql: str) -> None:
-    answer = await queries.query(sparql, **GRAPHS)
-    assert b"secret" not in answer.body
-    assert b"hidden" not in answer.body
-    assert b"urn:p2pmem" not in answer.body
+async def test_no_query_sees_a_graph_it_was_not_given(queries: Queries) -> None:
+    for sparql in ESCAPES:
+        answer = await queries.query(sparql, **GRAPHS)
+        for word in (b"secret", b"hidden", b"urn:p2pmem"):
+            assert word not in answer.body, sparql
 
 
 async def test_the_attempts_to_escape_would_succeed_over_an_open_dataset(disk_projection: OxigraphProjection) -> None:
@@ -103,19 +102,17 @@ async def test_the_attempts_to_escape_would_succeed_over_an_open_dataset(disk_pr
     assert found >= len(ESCAPES) - 1
 
 
-@pytest.mark.parametrize("sparql", REFUSED)
-async def test_a_query_that_reaches_outside_its_dataset_is_refused(queries: Queries, sparql: str) -> None:
-    with pytest.raises(QueryRefused, match="not available"):
-        await queries.query(sparql, **GRAPHS)
+async def test_a_query_that_reaches_outside_its_dataset_is_refused(queries: Queries) -> None:
+    for sparql in REFUSED:
+        with pytest.raises(QueryRefused, match="not available"):
+            await queries.query(sparql, **GRAPHS)
 
 
-@pytest.mark.parametrize(
-    "sparql",
-    ["CLEAR ALL", "LOAD <http://127.0.0.1:1/>", "INSERT DATA { <urn:x> <urn:x> <urn:x> }", "DROP GRAPH <urn:cg:open>"],
-)
-async def test_an_update_is_not_a_query(queries: Queries, sparql: str) -> None:
-    with pytest.raises(QuerySyntax):
-        await queries.query(sparql, **GRAPHS)
+async def test_an_update_is_not_a_query(queries: Queries) -> None:
+    updates = ["CLEAR ALL", "LOAD <http://127.0.0.1:1/>", "INSERT DATA { <urn:x> <urn:x> 1 }", f"DROP GRAPH <{OPEN}>"]
+    for sparql in updates:
+        with pytest.raises(QuerySyntax):
+            await queries.query(sparql, **GRAPHS)
     assert (await queries.query("ASK { ?s ?p ?o }", **GRAPHS)).boolean
 
 
@@ -179,12 +176,12 @@ async def test_answers_are_cut_at_their_limits_and_say_so(queries: Queries) -> N
         await queries.query(values, **GRAPHS, limits=QueryLimits(max_bytes=10))
 
 
-@pytest.mark.parametrize("bracket", ["{", "(", "["])
-async def test_brackets_beyond_the_limit_are_refused_and_one_fewer_is_not(queries: Queries, bracket: str) -> None:
-    with pytest.raises(QueryRefused, match="nest deeper"):
-        await queries.query("ASK " + bracket * 101, **GRAPHS)
-    with pytest.raises(QuerySyntax):
-        await queries.query("ASK " + bracket * 100, **GRAPHS)
+async def test_brackets_beyond_the_limit_are_refused_and_one_fewer_is_not(queries: Queries) -> None:
+    for bracket in "{([":
+        with pytest.raises(QueryRefused, match="nest deeper"):
+            await queries.query("ASK " + bracket * 101, **GRAPHS)
+        with pytest.raises(QuerySyntax):
+            await queries.query("ASK " + bracket * 100, **GRAPHS)
 
 
 async def test_a_long_query_is_refused(queries: Queries) -> None:
