@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import subprocess
+from bisect import bisect_left
 from collections.abc import Callable
 from pathlib import Path
 
@@ -150,14 +151,43 @@ def test_a_message_of_nothing_but_questions_gets_an_answer_within_the_limit() ->
     assert len(answer) <= SMALL.message_bytes
 
 
-def test_a_cut_off_answer_speaks_for_the_rest_from_its_last_bound_on() -> None:
-    # The initiator lacks just what did not fit: a fingerprint of less than the whole rest would tell him all is well.
-    theirs = [(n, n.to_bytes(32, "big")) for n in range(400)]
-    for missing in range(0, 400, 7):
-        mine = theirs[:missing]
-        assert_found(Round(mine, theirs, SMALL), mine, theirs)
-        tail = theirs[:missing] + theirs[missing + 60 :]
-        assert_found(Round(tail, theirs, SMALL), tail, theirs)
+def fingerprints_hold(message: bytes, pairs: list[Pair]) -> bool:
+    """Whether each fingerprint in `message` is that of the sender's items between its two bounds."""
+    in_order = sorted(pairs)
+    low = 0
+    for upper, mode, payload in naive.read(message):
+        high = bisect_left(in_order, upper)
+        if mode == 1 and payload != naive.fingerprint(in_order[low:high]):
+            return False
+        low = high
+    return True
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_fingerprint_is_that_of_the_range_it_stands_for_also_where_a_message_was_cut_off(seed: int) -> None:
+    # Who lacks just what did not fit would hear that all is well from a fingerprint of less than the whole rest.
+    rnd = random.Random(seed)
+    both = some_pairs(rnd, 1_500)
+    mine, theirs = both + some_pairs(rnd, 100), both + some_pairs(rnd, 600)
+    one = Round(mine, theirs, SMALL)
+    assert_found(one, mine, theirs)
+    assert one.round_trips > 5, "messages were cut off"
+    for number, message in enumerate(one.messages):
+        assert fingerprints_hold(message, theirs if number % 2 else mine)
+
+
+def test_an_answer_cut_off_behind_a_skip_speaks_for_what_follows_the_skip() -> None:
+    pairs = [(order, order.to_bytes(32, "big")) for order in range(2_000)]
+    # Equal up to 1,000, then all is asked for.
+    equal = naive.number(1_001) + b"\0\1" + naive.fingerprint(pairs[:1_000])
+    answer = respond(Snapshot.build(pairs).view(), b"\x61" + equal + bytes.fromhex("00000200"), SMALL)
+    assert [mode for _, mode, _ in naive.read(answer)] == [0, 2, 1]
+    assert fingerprints_hold(answer, pairs)
+    # And where not even one id fits behind what was said before, the rest is one fingerprint.
+    many = b"".join(naive.number(2) + b"\0\2\0" for _ in range(300)) + bytes.fromhex("00000200")
+    answer = respond(Snapshot.build(pairs).view(), b"\x61" + many, SMALL)
+    assert naive.read(answer)[-1][:2] == (naive.INFINITY, 1)
+    assert fingerprints_hold(answer, pairs)
 
 
 def test_the_budget_of_messages_ends_a_session_on_both_sides() -> None:
@@ -231,8 +261,11 @@ def test_garbage_is_refused_by_both_sides(message: tuple[str, str]) -> None:
 
 
 def test_a_message_above_the_limit_is_refused_unread() -> None:
+    skips = (SMALL.message_bytes - 1) // 3
+    view = Snapshot.build().view()
+    assert respond(view, b"\x61" + b"\x01\0\0" * skips, SMALL) == b"\x61"
     with pytest.raises(RefusedError) as refused:
-        respond(Snapshot.build().view(), b"\x61" + bytes(SMALL.message_bytes), SMALL)
+        respond(view, b"\x61" + b"\x01\0\0" * (skips + 1), SMALL)
     assert refused.value.reason is Reason.BAD_RECONCILIATION
 
 

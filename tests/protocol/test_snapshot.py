@@ -65,6 +65,19 @@ def test_a_changed_snapshot_equals_one_built_anew(
     assert list(before) == sorted(held), "a snapshot never changes"
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_a_large_set_changed_anywhere_keeps_its_sums(seed: int) -> None:
+    rnd = random.Random(seed)
+    held = [(rnd.randrange(10_000), rnd.randbytes(32)) for _ in range(1_000)]
+    new = [(rnd.randrange(5_000, 10_000), rnd.randbytes(32)) for _ in range(rnd.randrange(3))]
+    gone = rnd.sample(held, rnd.randrange(1, 3))
+    after = Snapshot.build(held).changed(add=new, remove=gone)
+    in_order = sorted((set(held) | set(new)) - set(gone))
+    assert list(after) == in_order
+    for index in range(0, after.count, 13):
+        assert after.sum_before(index) == sum_of(in_order[:index])
+
+
 @given(pairs, st.data())
 def test_without_leaves_out_ids_wherever_they_stand(some: list[tuple[int, bytes]], data: st.DataObject) -> None:
     gone = set(data.draw(st.lists(st.sampled_from([i for _, i in some])))) if some else set()
