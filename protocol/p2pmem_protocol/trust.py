@@ -152,8 +152,8 @@ def assess(
         kept = next((each for each in certificates if is_complete(each, verdicts, barred)), None)
     shown = _judge(kept.quorum, verdicts, barred) if kept else judged
     if kept:
-        listed = set(kept.verdicts)
-        shown.approvals = [line for line in shown.approvals if line.id in listed]
+        signers = {record.author for record in verdicts if record.id in kept.verdicts}
+        shown.approvals = [line for line in shown.approvals if line.signer in signers]
         shown.rejections = _merge(shown.rejections, judged.rejections)
     return TrustReport(
         subject=subject,
