@@ -1,7 +1,7 @@
 """Random histories of a small context graph: rosters, and a pool of things that its members and others signed.
 
 Everything follows from one seed. The pool is rich in what the rules are about: renewals, conflicts, early ends, agents
-of principals, revocations, retracts of every sort, quotas that are full, evidence of many hands and methods, kept lists.
+of principals, revocations, retracts of every sort, full quotas, evidence of many hands and methods, kept lists.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WRITERS = ("alice", "bob")
 AGENT = "helper"
 JUDGES = ("carol", "dave", "erin")
 EVERYBODY = (*WRITERS, *JUDGES, AGENT, "owner", "owner-2", "stranger")
-LIVES = (2 * MINUTE, 20 * MINUTE, 3 * HOUR, DAY)
+LIVES = (50 * MINUTE, 3 * HOUR, DAY, 2 * DAY)
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,16 @@ class History:
         return sorted(found)
 
 
-def make(seed: int, *, size: int = 40) -> History:
+def make(seed: int, *, size: int = 48) -> History:
     rng = random.Random(seed)
     quotas = _quotas(rng)
-    chain = [_first(rng, quotas)]
-    pool: list[Item] = []
-    for _ in range(rng.randint(1, 3)):
+    members = _members(rng)
+    chain = [world.roster(members, _m(rng, members), quotas=quotas)]
+    pool: list[Item] = [
+        world.share(author, version, name="x", issued=T0 - HOUR, life=3 * DAY)
+        for author, version in (("alice", 1), ("bob", 1), ("alice", 2))
+    ]
+    for _ in range(rng.randint(1, 2)):
         pool += [_item(rng, chain, pool) for _ in range(size // 3)]
         chain.append(_next(rng, chain, pool, quotas))
     pool += [_item(rng, chain, pool) for _ in range(size // 3)]
@@ -61,50 +65,52 @@ def make(seed: int, *, size: int = 40) -> History:
 
 
 def _quotas(rng: random.Random) -> Quotas:
-    if rng.random() < 0.3:
+    if rng.random() < 0.5:
         return Quotas()
     return Quotas(
-        live_bytes=rng.choice((900, 1_500, 2_500, 10_000, 100_000)),
-        live_items=rng.randint(1, 6),
-        durable_items=rng.randint(0, 4),
-        content_bytes=rng.choice((20, 200)),
-        cuts=rng.randint(0, 4),
+        live_bytes=rng.choice((2_500, 10_000, 100_000)),
+        live_items=rng.randint(2, 8),
+        durable_items=rng.randint(1, 4),
+        content_bytes=rng.choice((20, 200, 10_000)),
+        cuts=rng.randint(1, 5),
     )
 
 
 def _members(rng: random.Random) -> dict[str, Role]:
-    members = {}
-    for name in WRITERS:
-        if rng.random() < 0.85:
-            members[name] = rng.choice((world.W, world.W, world.W | world.E, Role.READER, world.W | world.V))
+    members = {name: rng.choice((world.W, world.W, world.W | world.E, world.W | world.V)) for name in WRITERS}
     for name in JUDGES:
-        if rng.random() < 0.85:
-            members[name] = rng.choice((world.V, world.E | world.V, world.E, world.W | world.E | world.V))
+        members[name] = rng.choice((world.V, world.E | world.V, world.E | world.V, world.W | world.E | world.V))
     if rng.random() < 0.2:
         members[AGENT] = world.W
-    return members or {"alice": world.W}
+    return members
+
+
+def _changed(rng: random.Random, members: dict[str, Role]) -> dict[str, Role]:
+    """One or two members removed, demoted or promoted."""
+    changed = dict(members)
+    for name in rng.sample([*WRITERS, *JUDGES], rng.randint(1, 2)):
+        changed.pop(name, None)
+        if rng.random() < 0.6:
+            changed[name] = rng.choice((Role.READER, world.W, world.V, world.E | world.V))
+    return changed
 
 
 def _m(rng: random.Random, members: dict[str, Role]) -> int:
     verifiers = sum(Role.VERIFIER in roles for roles in members.values())
-    return rng.randint(0, verifiers) if rng.random() < 0.9 else 0
-
-
-def _first(rng: random.Random, quotas: Quotas) -> Roster:
-    members = _members(rng)
-    return world.roster(members, _m(rng, members), quotas=quotas)
+    return rng.randint(1, min(verifiers, 3)) if verifiers and rng.random() < 0.9 else 0
 
 
 def _next(rng: random.Random, chain: list[Roster], pool: list[Item], quotas: Quotas) -> Roster:
     """Another roster, with lists that a careful, a careless or a forgetful owner may have written."""
     parent = chain[-1]
-    kept = tuple(item.id for item in pool if rng.random() < 0.15)
-    certificates = _certificates(rng, chain, pool)
-    members = _members(rng)
-    m = _m(rng, members)
-    if rng.random() < 0.4:
-        same = {member.label: member.roles for member in parent.body.members}
-        members, m = same, parent.quorum.m
+    share = rng.choice((0.0, 0.3, 0.9))
+    kept = tuple(item.id for item in pool if rng.random() < share)
+    members = {member.label: member.roles for member in parent.body.members}
+    m = parent.quorum.m
+    if rng.random() < 0.7:
+        members = _changed(rng, members)
+    if rng.random() < 0.3 or m > sum(Role.VERIFIER in roles for roles in members.values()):
+        m = _m(rng, members)
     change_owner = rng.random() < 0.2
     return world.roster(
         members,
@@ -113,9 +119,9 @@ def _next(rng: random.Random, chain: list[Roster], pool: list[Item], quotas: Quo
         owner="owner-2" if change_owner or parent.header.owner == address("owner-2") else "owner",
         term=parent.header.term + 1 if change_owner else None,
         quotas=quotas if rng.random() < 0.7 else _quotas(rng),
-        ttl_max_ms=rng.choice((30 * DAY, 30 * DAY, HOUR)),
+        ttl_max_ms=rng.choice((30 * DAY, 30 * DAY, 2 * HOUR)),
         kept=kept,
-        certificates=certificates,
+        certificates=_certificates(rng, chain, pool),
     )
 
 
@@ -141,25 +147,27 @@ def _quorum_of(item: Evidence) -> bytes:
 
 def _subject(rng: random.Random, pool: list[Item]) -> VersionKey:
     keys = [it.body.seal.seal.key for it in pool if isinstance(it, Envelope) and isinstance(it.body, Sealed)]
-    if keys and rng.random() < 0.9:
+    if rng.random() < 0.7:
+        return rng.choice(keys[:3])
+    if rng.random() < 0.95:
         return rng.choice(keys)
     return world.subject(rng.choice(WRITERS), rng.randint(1, 2), "a")
 
 
 def _item(rng: random.Random, chain: list[Roster], pool: list[Item]) -> Item:
-    issued = T0 + rng.randint(-30, 90) * MINUTE
+    issued = T0 + rng.randint(-30, 10) * MINUTE
     maker = rng.choices(
-        (_share, _publish, _retract, _revoke, _other, _endorse, _verdict), weights=(30, 8, 8, 5, 5, 14, 30)
+        (_share, _publish, _retract, _revoke, _other, _endorse, _verdict), weights=(26, 8, 7, 4, 5, 14, 36)
     )[0]
     return maker(rng, chain, pool, issued)
 
 
 def _speaker(rng: random.Random) -> tuple[str, world.SignedActFor | None]:
     """Who signs, and for whom: members for themselves, the agent for a principal, one member for another."""
-    author = rng.choice((*WRITERS, *WRITERS, AGENT, AGENT, "carol", "stranger"))
-    if author == AGENT or rng.random() < 0.1:
+    author = rng.choice((*WRITERS, *WRITERS, *WRITERS, AGENT, AGENT, AGENT, "carol", "stranger"))
+    if author == AGENT or rng.random() < 0.05:
         principal = rng.choice([name for name in (*WRITERS, "carol") if name != author])
-        rights = Right.all() if rng.random() < 0.8 else rng.choice((Right.SHARE, Right.PUBLISH, Right.RETRACT))
+        rights = Right.all() if rng.random() < 0.9 else rng.choice((Right.SHARE, Right.PUBLISH, Right.RETRACT))
         return author, world.act_for(principal, author, rng.randint(1, 2), rights)
     return author, None
 
@@ -200,7 +208,7 @@ def _retract(rng: random.Random, chain: list[Roster], pool: list[Item], issued: 
         author,
         about.version,
         name=about.name,
-        mode=rng.choice((RetractMode.KEEP, RetractMode.KEEP, RetractMode.ERASE)),
+        mode=rng.choice((RetractMode.KEEP, RetractMode.KEEP, RetractMode.KEEP, RetractMode.ERASE)),
         successor=rng.choice((None, None, 1, 2, 3)),
         issued=issued,
         act=act,
@@ -229,18 +237,18 @@ def _other(rng: random.Random, chain: list[Roster], pool: list[Item], issued: in
 def _endorse(rng: random.Random, chain: list[Roster], pool: list[Item], issued: int) -> Item:
     decision = Endorse.WITHDRAW if rng.random() < 0.2 else Endorse.ENDORSE
     return world.endorse(
-        rng.choice((*JUDGES, *WRITERS, "stranger")), _subject(rng, pool), decision, rng.choice(("", "", "good"))
+        rng.choice((*JUDGES, *JUDGES, *WRITERS, "stranger")), _subject(rng, pool), decision, rng.choice(("", "good"))
     )
 
 
 def _verdict(rng: random.Random, chain: list[Roster], pool: list[Item], issued: int) -> Item:
     return world.verdict(
-        rng.choice((*JUDGES, *JUDGES, *WRITERS)),
+        rng.choice((*JUDGES, *JUDGES, *JUDGES, *WRITERS)),
         _subject(rng, pool),
-        rng.choice((chain[-1], chain[-1], *chain)).quorum,
+        rng.choice((chain[-1], chain[-1], chain[-1], *chain)).quorum,
         Decision.REJECT if rng.random() < 0.25 else Decision.APPROVE,
         rng.choice((Method.AUTO, Method.AUTO, Method.MANUAL)),
-        rng.choice(("", "", "because")),
+        rng.choice(("", "because")),
     )
 
 

@@ -29,7 +29,7 @@ def is_live(item: Item, t: int) -> bool:
 
 def is_listed(item: Item, head: Roster) -> bool:
     """K1, K3."""
-    return item.id in head.body.kept or any(item.id in kept.verdicts for kept in head.body.certificates)
+    return item.id in head.body.kept_ids or any(item.id in kept.verdicts for kept in head.body.certificates)
 
 
 def roles(head: Roster, agent: Address) -> Role:
@@ -420,16 +420,6 @@ class NaivePeer:
             "endorsements": tuple(sorted(endorsers)),
         }
 
-    def current(self, asset: AssetKey, level: str, t: int) -> set[VersionKey]:
-        """V4: at a floor those roots are current that reach it, of the highest version that does."""
-        reaching = [
-            version
-            for version in self.view(asset, t)
-            if version.is_visible and LEVELS.index(version.level) >= LEVELS.index(level)
-        ]
-        highest = max((version.key.version for version in reaching), default=0)
-        return {version.key for version in reaching if version.key.version == highest}
-
     def copies(self, root: bytes, t: int) -> dict[Address, int]:
         """A1."""
         found: dict[Address, int] = {}
@@ -437,6 +427,13 @@ class NaivePeer:
             if isinstance(item, Envelope) and isinstance(item.body, Ack) and item.body.root == root:
                 found[item.author] = max(found.get(item.author, 0), item.expires_at_ms)
         return found
+
+
+def current(view: list[NaiveVersion], level: str) -> set[VersionKey]:
+    """V4: at a floor those roots are current that reach it, of the highest version that does."""
+    reaching = [it for it in view if it.is_visible and LEVELS.index(it.level) >= LEVELS.index(level)]
+    highest = max((version.key.version for version in reaching), default=0)
+    return {version.key for version in reaching if version.key.version == highest}
 
 
 def _key(item: Envelope) -> VersionKey:
