@@ -7,6 +7,7 @@ from enum import IntEnum, unique
 from typing import Final, TypeAlias
 
 from p2pmem_protocol.cbor import Value
+from p2pmem_protocol.credential import SignedActFor
 from p2pmem_protocol.errors import MisuseError, Reason, RefusedError
 from p2pmem_protocol.fields import Reader
 from p2pmem_protocol.hashing import keccak256
@@ -101,7 +102,13 @@ class RetractMode(IntEnum):
 
 @dataclass(frozen=True)
 class Retract:
-    """The version `version` of `author`'s asset `name`, with all its roots, is taken back (rule V2)."""
+    """The version `version` of `author`'s asset `name`, with all its roots, is taken back (rule V2).
+
+    Who signs it says what it covers. The author: all of the version. A principal, which shows its delegation to the
+    author in `shown`: what was signed under a delegation of that principal. The owner: all of the version, as
+    moderation. `shown` alone proves nothing, since a principal may name as its agent whom it likes; it says in which
+    role the principal speaks.
+    """
 
     author: Address
     name: str
@@ -109,6 +116,7 @@ class Retract:
     mode: RetractMode
     successor: int | None
     reason: str
+    shown: SignedActFor | None = None
 
     def to_value(self) -> dict[int, Value]:
         fields: dict[int, Value] = {
@@ -120,18 +128,25 @@ class Retract:
         }
         if self.successor is not None:
             fields[4] = self.successor
+        if self.shown is not None:
+            fields[6] = self.shown.to_value()
         return fields
 
     @classmethod
     def from_value(cls, value: Value, context: Context) -> Retract:
         reader = Reader(value, "a retract")
+        author = reader.address(0)
+        shown = SignedActFor.from_value(reader.nested(6), context.network, author) if reader.has(6) else None
+        if shown is not None and shown.delegation.principal != context.author:
+            raise RefusedError(Reason.BAD_FIELD, "a retract shows a delegation of another principal than its signer")
         retract = cls(
-            author=reader.address(0),
+            author=author,
             name=reader.name(1, NAME_CHARS_MAX, check_name),
             version=reader.uint(2, UINT32_MAX, 1),
             mode=RetractMode(reader.uint(3, 2, 1)),
             successor=reader.uint(4, UINT32_MAX, 1) if reader.has(4) else None,
             reason=reader.text(5, REASON_CHARS_MAX),
+            shown=shown,
         )
         reader.end()
         return retract
@@ -202,9 +217,10 @@ class AnchoredAsset:
 
 @dataclass(frozen=True)
 class Anchor:
-    """A claim that a batch of seal digests is on a chain. Nobody believes it unchecked."""
+    """A claim that a batch of `count` seal digests is on a chain. Nobody believes it unchecked."""
 
     batch_root: bytes
+    count: int
     chain: int
     contract: Address
     transaction: bytes
@@ -219,6 +235,7 @@ class Anchor:
             3: self.transaction,
             4: self.block,
             5: [asset.to_value() for asset in self.assets],
+            6: self.count,
         }
 
     @classmethod
@@ -226,6 +243,7 @@ class Anchor:
         reader = Reader(value, "an anchor")
         anchor = cls(
             batch_root=reader.hash(0),
+            count=reader.uint(6, UINT32_MAX, 1),
             chain=reader.uint(1, UINT64_MAX),
             contract=reader.address(2),
             transaction=reader.hash(3),

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Final
 
 from p2pmem_protocol import cbor
-from p2pmem_protocol.bodies import BODIES, Body, Context, Sealed
+from p2pmem_protocol.bodies import BODIES, Body, Context, Retract, Sealed
 from p2pmem_protocol.cbor import Value
 from p2pmem_protocol.credential import SignedActFor
 from p2pmem_protocol.eip712 import FieldValue, Struct, digest, typed_data
@@ -138,12 +138,14 @@ class Envelope:
         return self.unsigned.body
 
     def check(self) -> None:
-        """Raises `RefusedError` unless envelope, delegation and seal are each signed by who they name."""
+        """Raises `RefusedError` unless envelope, delegations and seal are each signed by who they name."""
         check_signed_by(self.author, self.id, self.signature)
         if self.unsigned.delegation is not None:
             self.unsigned.delegation.check()
         if isinstance(self.body, Sealed):
             self.body.seal.check()
+        if isinstance(self.body, Retract) and self.body.shown is not None:
+            self.body.shown.check()
 
     def encode(self) -> bytes:
         it = self.unsigned

@@ -1,0 +1,120 @@
+"""From canonical N-Quads to triples as the store will hold them.
+
+Oxigraph rewrites literals on insertion: `"01"^^xsd:integer` is held, and found, as `1`. Whoever counts which assets
+hold a triple must count what is held, so each typed literal is first passed through a scratch store. The sealed bytes
+themselves live in the ledger; nothing here is ever hashed or signed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from functools import lru_cache
+
+import pyoxigraph as ox
+from p2pmem_protocol.errors import MisuseError
+
+MAX_NESTING = 32
+"""Triple terms inside triple terms. The native parser dies of some thousands."""
+
+_XSD_STRING = ox.NamedNode("http://www.w3.org/2001/XMLSchema#string")
+_PROBE = ox.NamedNode("urn:p2pmem:probe")
+_NESTING = re.compile(rb'"(?:[^"\\]|\\.)*"|<<\(|\)>>', re.DOTALL)
+
+Subject = ox.NamedNode | ox.BlankNode
+Term = ox.NamedNode | ox.BlankNode | ox.Literal | ox.Triple
+
+
+def named(iri: str) -> ox.NamedNode:
+    """The IRI as a node. `MisuseError` if it is not an absolute IRI."""
+    try:
+        return ox.NamedNode(iri)
+    except ValueError as error:
+        raise MisuseError(f"not an absolute IRI: {iri[:200]!r} ({error}); pass a whole IRI without brackets") from None
+
+
+def asset_triples(graph_iri: str, content: bytes) -> set[ox.Triple]:
+    """The content as held triples, its blank nodes renamed so that no other graph can share them.
+
+    The new label is a function of the graph's IRI and the canonical label alone: a rebuilt store is the same store.
+    `MisuseError` if the bytes are not N-Quads of one default graph, or nest deeper than `MAX_NESTING`.
+    """
+    labels: dict[str, ox.BlankNode] = {}
+
+    def rename(blank: ox.BlankNode) -> ox.BlankNode:
+        known = labels.get(blank.value)
+        if known is None:
+            known = labels[blank.value] = blank_node(graph_iri, blank.value)
+        return known
+
+    return {_held_triple(triple, rename) for triple in _parse(content, graph_iri)}
+
+
+def meta_triples(graph_iri: str, lines: bytes) -> set[ox.Triple]:
+    """Lines of a graph that belongs to no asset, as held triples. `MisuseError` if there is a blank node in them."""
+
+    def refuse(blank: ox.BlankNode) -> ox.BlankNode:
+        raise MisuseError(f"blank node {blank.value!r} in a change of <{graph_iri}>; give it a name")
+
+    return {_held_triple(triple, refuse) for triple in _parse(lines, graph_iri)}
+
+
+def blank_node(graph_iri: str, label: str) -> ox.BlankNode:
+    """The blank node that stands for `label` of that graph: 124 bits of a hash, in the form Oxigraph packs."""
+    digest = hashlib.sha256(graph_iri.encode() + b"\0" + label.encode()).hexdigest()
+    return ox.BlankNode("b" + digest[:31])
+
+
+def check_nesting(content: bytes, where: str) -> None:
+    """`MisuseError` if triple terms nest deeper than `MAX_NESTING`. Linear, and no parser has seen the bytes before."""
+    if b"<<(" not in content:
+        return
+    depth = 0
+    for token in _NESTING.finditer(content):
+        if token[0] == b"<<(":
+            depth += 1
+            if depth > MAX_NESTING:
+                raise MisuseError(f"triple terms nest deeper than {MAX_NESTING} in <{where}>; flatten them")
+        elif token[0] == b")>>":
+            depth -= 1
+
+
+def _parse(content: bytes, where: str) -> list[ox.Triple]:
+    check_nesting(content, where)
+    try:
+        quads = list(ox.parse(content, format=ox.RdfFormat.N_QUADS, without_named_graphs=True))
+    except SyntaxError as error:
+        raise MisuseError(f"content of <{where}> is not N-Quads of one default graph: {error}") from None
+    return [quad.triple for quad in quads]
+
+
+def _held_triple(triple: ox.Triple, rename: Callable[[ox.BlankNode], ox.BlankNode]) -> ox.Triple:
+    subject, object_ = triple.subject, triple.object
+    if isinstance(subject, ox.NamedNode) and isinstance(object_, ox.NamedNode):
+        return triple
+    return ox.Triple(
+        rename(subject) if isinstance(subject, ox.BlankNode) else subject,
+        triple.predicate,
+        _held_term(object_, rename),
+    )
+
+
+def _held_term(term: Term, rename: Callable[[ox.BlankNode], ox.BlankNode]) -> Term:
+    if isinstance(term, ox.BlankNode):
+        return rename(term)
+    if isinstance(term, ox.Triple):
+        return _held_triple(term, rename)
+    if isinstance(term, ox.Literal) and term.datatype != _XSD_STRING and term.language is None:
+        return _held_literal(term)
+    return term
+
+
+@lru_cache(maxsize=8_192)
+def _held_literal(literal: ox.Literal) -> ox.Literal:
+    """The literal as Oxigraph gives it back; equal results are one term in the store."""
+    scratch = ox.Store()
+    scratch.add(ox.Quad(_PROBE, _PROBE, literal))
+    (quad,) = scratch
+    assert isinstance(quad.object, ox.Literal)
+    return quad.object

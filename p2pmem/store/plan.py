@@ -1,0 +1,220 @@
+"""From what the store holds and what it shall hold, to the quads that leave and the quads that come. No IO of its own.
+
+How it is laid out:
+
+* each asset has its named graph, and its triples are also in one *aggregate*;
+* the *membership* graph says which aggregate an asset's graph is in;
+* a triple that several assets of an aggregate hold stands once in the aggregate, and the aggregate's *tally* says by
+  how many it is held, from two on. (To find the others by looking through all graphs that hold the triple would cost as
+  much as there are such graphs, in any aggregate; one hot triple would stop the writer.)
+* the *state* graph says up to which position of the ledger this is true.
+
+All of it changes in one transaction, so the tally is never wrong; `derived_tally` says what it must be.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyoxigraph as ox
+from p2pmem_protocol.errors import MisuseError
+
+from p2pmem.store.content import asset_triples, meta_triples, named
+from p2pmem.store.placement import MAX_CHANGES_PER_APPLY, MetaChange, Placement
+
+INTERNAL = "urn:p2pmem:store:"
+"""Graphs under this prefix are the store's own; nobody else may write or read them."""
+
+MEMBERSHIP = ox.NamedNode(INTERNAL + "membership")
+STATE = ox.NamedNode(INTERNAL + "state")
+IN_AGGREGATE = ox.NamedNode(INTERNAL + "in")
+TALLY_OF = ox.NamedNode(INTERNAL + "of")
+_TALLY = INTERNAL + "tally:"
+_COUNT = INTERNAL + "count:"
+
+
+class Holdings(Protocol):
+    """What the store holds before the change. Only the one writer plans, so nothing moves in between."""
+
+    def aggregate_of(self, graph: ox.NamedNode) -> ox.NamedNode | None: ...
+
+    def triples_of(self, graph: ox.NamedNode) -> set[ox.Triple]: ...
+
+    def triples_about(self, graph: ox.NamedNode, subject: ox.NamedNode) -> set[ox.Triple]: ...
+
+    def holders(self, aggregate: ox.NamedNode, triple: ox.Triple) -> int: ...
+
+
+@dataclass(slots=True)
+class Plan:
+    """Graphs that go whole, quads that leave, quads that come; to be done in this order, together or not at all."""
+
+    drop_graphs: list[ox.NamedNode] = field(default_factory=list)
+    delete: list[ox.Quad] = field(default_factory=list)
+    insert: list[ox.Quad] = field(default_factory=list)
+    assets_gained: int = 0
+
+
+def plan_change(holdings: Holdings, put: Sequence[Placement], drop: Sequence[str], meta: Sequence[MetaChange]) -> Plan:
+    """What must be done so that these assets stand as told, those are gone, and `_meta` says so.
+
+    A graph may be named once, in `put` or in `drop`; to drop one that is not held is no error, for a change may be told
+    again after a crash. `MisuseError` for anything else, before anything is planned.
+    """
+    _check(put, drop, meta)
+    plan = Plan()
+    tally = _Tally(holdings)
+    for iri in drop:
+        _plan_drop(plan, holdings, tally, named(iri))
+    for placement in put:
+        _plan_put(plan, holdings, tally, placement)
+    tally.settle(plan)
+    _plan_meta(plan, holdings, meta)
+    return plan
+
+
+def tally_graph(aggregate: ox.NamedNode) -> ox.NamedNode:
+    """The graph that says which triples of the aggregate more than one asset holds."""
+    return ox.NamedNode(_TALLY + aggregate.value)
+
+
+def tally_quad(aggregate: ox.NamedNode, triple: ox.Triple, holders: int) -> ox.Quad:
+    assert holders >= 2
+    return ox.Quad(ox.NamedNode(f"{_COUNT}{holders}"), TALLY_OF, triple, tally_graph(aggregate))
+
+
+def tally_count(quad: ox.Quad) -> int:
+    """How many hold the triple, as the quad says."""
+    assert isinstance(quad.subject, ox.NamedNode)
+    return int(quad.subject.value.removeprefix(_COUNT))
+
+
+def derived_tally(contents: Iterable[set[ox.Triple]]) -> Counter[ox.Triple]:
+    """How many of one aggregate's assets hold each triple, counted from their graphs."""
+    return Counter(triple for triples in contents for triple in triples)
+
+
+def _check(put: Sequence[Placement], drop: Sequence[str], meta: Sequence[MetaChange]) -> None:
+    count = len(put) + len(drop) + len(meta)
+    if count > MAX_CHANGES_PER_APPLY:
+        raise MisuseError(f"{count} changes in one call, at most {MAX_CHANGES_PER_APPLY}; split them over positions")
+    graphs = [placement.graph_iri for placement in put]
+    graphs += drop
+    if len(set(graphs)) != len(graphs):
+        twice = next(iri for iri, times in Counter(graphs).items() if times > 1)
+        raise MisuseError(f"<{twice}> is named twice in one change; tell only how it stands in the end")
+    aggregates = {placement.aggregate_iri for placement in put}
+    for iri in aggregates.intersection(graphs):
+        raise MisuseError(f"<{iri}> is named as an asset's graph and as an aggregate; they are different graphs")
+    metas = {change.graph_iri for change in meta}
+    for iri in metas.intersection([*graphs, *aggregates]):
+        raise MisuseError(f"<{iri}> is named as a meta graph and as an asset's or aggregate; they are different graphs")
+    for iri in [*graphs, *aggregates, *metas]:
+        if iri.startswith(INTERNAL):
+            raise MisuseError(f"<{iri}> is a graph of the store's own; choose a name outside {INTERNAL}")
+
+
+def _plan_drop(plan: Plan, holdings: Holdings, tally: _Tally, graph: ox.NamedNode) -> None:
+    aggregate = holdings.aggregate_of(graph)
+    if aggregate is None:
+        return
+    tally.leave(aggregate, holdings.triples_of(graph))
+    plan.drop_graphs.append(graph)
+    plan.delete.append(ox.Quad(graph, IN_AGGREGATE, aggregate, MEMBERSHIP))
+    plan.assets_gained -= 1
+
+
+def _plan_put(plan: Plan, holdings: Holdings, tally: _Tally, placement: Placement) -> None:
+    graph, aggregate = named(placement.graph_iri), named(placement.aggregate_iri)
+    triples = asset_triples(placement.graph_iri, placement.content)
+    if not triples:
+        raise MisuseError(f"<{graph.value}> has no statement; an empty asset is dropped, not put")
+    if holdings.aggregate_of(aggregate) is not None:
+        raise MisuseError(f"<{aggregate.value}> is the graph of an asset; an aggregate is a graph of its own")
+    before = holdings.aggregate_of(graph)
+    old = holdings.triples_of(graph) if before is not None else set()
+    plan.delete += [ox.Quad(t.subject, t.predicate, t.object, graph) for t in old - triples]
+    plan.insert += [ox.Quad(t.subject, t.predicate, t.object, graph) for t in triples - old]
+    if before is not None:
+        tally.leave(before, old)
+    tally.join(aggregate, triples)
+    if before == aggregate:
+        return
+    if before is not None:
+        plan.delete.append(ox.Quad(graph, IN_AGGREGATE, before, MEMBERSHIP))
+    else:
+        plan.assets_gained += 1
+    plan.insert.append(ox.Quad(graph, IN_AGGREGATE, aggregate, MEMBERSHIP))
+
+
+def _plan_meta(plan: Plan, holdings: Holdings, changes: Sequence[MetaChange]) -> None:
+    come: dict[ox.NamedNode, set[ox.Triple]] = {}
+    gone: dict[ox.NamedNode, set[ox.Triple]] = {}
+    for change in changes:
+        graph = named(change.graph_iri)
+        if holdings.aggregate_of(graph) is not None:
+            raise MisuseError(f"<{graph.value}> is the graph of an asset; change it by a placement")
+        coming = come.setdefault(graph, set())
+        going = _meta_leaving(holdings, change, graph, coming)
+        coming -= going
+        gone.setdefault(graph, set()).update(going)
+        coming |= meta_triples(change.graph_iri, change.add)
+    for graph, coming in come.items():
+        plan.delete += [ox.Quad(t.subject, t.predicate, t.object, graph) for t in gone[graph] - coming]
+        plan.insert += [ox.Quad(t.subject, t.predicate, t.object, graph) for t in coming]
+
+
+def _meta_leaving(
+    holdings: Holdings, change: MetaChange, graph: ox.NamedNode, coming: set[ox.Triple]
+) -> set[ox.Triple]:
+    """What the change takes away, of what is held and of what earlier changes of the same call bring."""
+    going = meta_triples(change.graph_iri, change.remove)
+    if change.clear:
+        going |= holdings.triples_of(graph) | coming
+    for iri in change.reset_subjects:
+        subject = named(iri)
+        going |= holdings.triples_about(graph, subject)
+        going |= {triple for triple in coming if triple.subject == subject}
+    return going
+
+
+class _Tally:
+    """By how much the number of holders of each triple of each aggregate changes, over the whole plan."""
+
+    def __init__(self, holdings: Holdings) -> None:
+        self._holdings = holdings
+        self._change: dict[ox.NamedNode, Counter[ox.Triple]] = {}
+
+    def join(self, aggregate: ox.NamedNode, triples: set[ox.Triple]) -> None:
+        change = self._change.setdefault(aggregate, Counter())
+        for triple in triples:
+            change[triple] += 1
+
+    def leave(self, aggregate: ox.NamedNode, triples: set[ox.Triple]) -> None:
+        change = self._change.setdefault(aggregate, Counter())
+        for triple in triples:
+            change[triple] -= 1
+
+    def settle(self, plan: Plan) -> None:
+        """Write into the plan what the aggregates and their tallies gain and lose."""
+        for aggregate, changes in self._change.items():
+            for triple, change in changes.items():
+                if change != 0:
+                    self._settle_one(plan, aggregate, triple, change)
+
+    def _settle_one(self, plan: Plan, aggregate: ox.NamedNode, triple: ox.Triple, change: int) -> None:
+        before = self._holdings.holders(aggregate, triple)
+        after = before + change
+        assert after >= 0, f"{-after} more assets leave a triple of <{aggregate.value}> than hold it"
+        quad = ox.Quad(triple.subject, triple.predicate, triple.object, aggregate)
+        if before == 0:
+            plan.insert.append(quad)
+        elif after == 0:
+            plan.delete.append(quad)
+        if before >= 2:
+            plan.delete.append(tally_quad(aggregate, triple, before))
+        if after >= 2:
+            plan.insert.append(tally_quad(aggregate, triple, after))
