@@ -60,7 +60,7 @@ class ImportLimits:
 
     input_bytes: int = 64 * MIB
     memory_bytes: int = 1024 * MIB
-    cpu_seconds: int = 20
+    cpu_seconds: int = 30
     wall_seconds: float = 60.0
     workers: int = 2
     idle: int = 1

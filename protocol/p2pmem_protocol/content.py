@@ -8,7 +8,8 @@ one line feed. The rules, each with the reason of its refusal:
     encoding      UTF-8, without byte-order mark. Surrogates have no UTF-8,    CONTENT_NOT_CANONICAL
                   and `\\uD800` is not an escape of the canonical form
     lines         ascending strictly; no comment, no blank line, no CR         CONTENT_NOT_CANONICAL
-    graph         the default graph alone: three terms in a line               CONTENT_NOT_CANONICAL
+    graph         the default graph alone: three terms in a line. (With        CONTENT_NOT_CANONICAL
+                  named graphs RDFC-1.0 has no one form, see `rdfc`.)
     nesting       none. RDF 1.2 triple terms are refused: RDFC-1.0 does not    CONTENT_TOO_DEEP
                   cover them, and deep ones kill parsers
     direction     none. RDF 1.2 base directions are refused for the first      CONTENT_NOT_CANONICAL

@@ -23,6 +23,11 @@ Rules that fix the count where the text of the standard leaves an order open. Th
 The count still depends on the labels that came in, because they order the quads. Whoever makes content therefore runs
 the algorithm again over its own result: what that second run accepts, every peer accepts.
 
+What the standard does not promise: Hash Related Blank Node reads no graph name, so in a dataset with *named graphs* two
+blank nodes that differ only in which graph a quad is in can be told apart by nothing but the order in which they came,
+and equal datasets get different forms. (`a p c` in g and `a p d`, `b p d` in g and `b p c` is enough.) In one graph
+each quad shows all that it says of two blank nodes, and this does not happen. Content has one graph.
+
 A quad is four strings here, each as N-Quads writes the term, blank nodes as `_:label`, the default graph as the empty
 string. `quad_of` makes one from pyoxigraph's terms.
 
