@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 import sys
@@ -68,6 +69,36 @@ def test_one_package_has_one_version_in_all_locks() -> None:
 
 def test_the_lock_has_the_override_that_spares_a_compiler() -> None:
     assert PROJECT["tool"]["uv"]["override-dependencies"] == [f"fastecdsa=={pins(RUN)['fastecdsa']}"]
+
+
+def test_nothing_here_reaches_the_calls_that_the_override_lost() -> None:
+    """The override renamed what libp2p's SECIO calls. SECIO is in the default list of libp2p: no host may take that."""
+    packages = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    trees = {path: ast.parse(path.read_bytes()) for folder in packages for path in (ROOT / folder).rglob("*.py")}
+    assert trees
+    reaching = []
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
+            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            modules += [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+            if any(
+                part in {"secio", "fastecdsa", "ecc", "key_exchange"} for name in modules for part in name.split(".")
+            ):
+                reaching.append(f"{path.name}:{node.lineno} imports one of {modules}")
+            if not isinstance(node, ast.Call):
+                continue
+            makes_host = ast.unparse(node.func).split(".")[-1] in {"new_host", "new_swarm"}
+            if makes_host and "sec_opt" not in {keyword.arg for keyword in node.keywords}:
+                reaching.append(f"{path.name}:{node.lineno} takes the default list of handshakes")
+    assert reaching == []
+
+
+@pytest.mark.filterwarnings("ignore:websockets.legacy is deprecated:DeprecationWarning")  # libp2p imports it
+def test_no_identity_that_libp2p_reads_needs_the_overridden_package() -> None:
+    from libp2p.crypto.keys import KeyType
+    from libp2p.crypto.serialization import key_type_to_private_key_deserializer, key_type_to_public_key_deserializer
+
+    assert KeyType.ECC_P256.value not in {*key_type_to_public_key_deserializer, *key_type_to_private_key_deserializer}
 
 
 @pytest.mark.parametrize("lock", [RUN, DEV, BUILD], ids=["run", "dev", "build"])

@@ -23,7 +23,7 @@ import trio
 from p2pmem_protocol.errors import MisuseError, OutsideError
 
 from p2pmem.recall.passages import MAX_PASSAGES, Passage
-from p2pmem.recall.words import index_text, match_expression
+from p2pmem.recall.words import index_text, match_expression, question_phrases
 from p2pmem.store.blocking import Blocking
 
 log = logging.getLogger(__name__)
@@ -32,6 +32,10 @@ FORMAT = 1
 """How text is cut and kept. An index of another format empties itself and is rebuilt."""
 MAX_HITS = 1_000
 _SCAN_PER_HIT = 50
+_MANY_PASSAGES = 1_000
+"""Below so many passages every word of a question is searched for."""
+_COMMON = 0.2
+"""A word that is in more than this part of all passages tells little."""
 
 _SCHEMA = """
 CREATE TABLE state (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID, STRICT;
@@ -196,10 +200,10 @@ class TextIndex:
         if not 1 <= limit <= MAX_HITS:
             raise MisuseError(f"limit {limit}: between 1 and {MAX_HITS}")
         self._searches += 1
-        expression = match_expression(question)
-        if expression is None or not filter_.context_graphs:
+        phrases = question_phrases(question)
+        if not phrases or not filter_.context_graphs:
             return ()
-        return await self._blocking.run(self._connections.search, expression, limit, filter_)
+        return await self._blocking.run(self._connections.search, phrases, limit, filter_)
 
     async def statistics(self) -> TextStatistics:
         """What it holds, counted, and counters since it was opened."""
@@ -259,19 +263,20 @@ class _Connections:
             )
             self._writer.execute("UPDATE state SET value = ? WHERE name = 'position'", (position,))
 
-    def search(self, expression: str, limit: int, filter_: TextFilter) -> tuple[TextHit, ...]:
+    def search(self, phrases: Sequence[str], limit: int, filter_: TextFilter) -> tuple[TextHit, ...]:
         where, values = _conditions(filter_)
         scanned = limit if filter_.per_author is None else limit * _SCAN_PER_HIT
         sql = f"""
             SELECT graph_iri, context_graph, asset, version, root, author, layer, level, expires_at_ms,
-                   passage.subject, passage.text, -bm25(words)
+                   passage.subject, passage.text, -words.rank
             FROM words JOIN passage ON passage.id = words.rowid JOIN asset ON asset.id = passage.asset_id
             WHERE words MATCH ? AND {where}
-            ORDER BY bm25(words), passage.id LIMIT ?
+            ORDER BY words.rank, passage.id LIMIT ?
         """  # noqa: S608 - the conditions are constants of this module; values are bound
         hits: list[TextHit] = []
         authors: Counter[str] = Counter()
         with self._read_lock, _errors_of(self._path):
+            expression = match_expression(self._telling(phrases))
             cursor = self._reader.execute(sql, (expression, *values, scanned))
             for row in cursor:
                 hit = TextHit(*row)
@@ -282,6 +287,23 @@ class _Connections:
                         break
             cursor.close()
         return tuple(hits)
+
+    def _telling(self, phrases: Sequence[str]) -> Sequence[str]:
+        """Without the phrases that are in a good part of all passages, such as the names of common predicates.
+
+        To score every passage that holds one is nearly all the work of a search, and BM25 gives such a word next to no
+        weight. They stay when nothing else of the question is in the index.
+        """
+        (newest,) = self._reader.execute("SELECT coalesce(max(id), 0) FROM passage").fetchone()
+        if newest < _MANY_PASSAGES or len(phrases) == 1:
+            return phrases
+        holders = {phrase: self._holders(phrase) for phrase in phrases}
+        telling = [phrase for phrase in phrases if 0 < holders[phrase] <= newest * _COMMON]
+        return telling or phrases
+
+    def _holders(self, phrase: str) -> int:
+        query = "SELECT count(*) FROM words WHERE words MATCH ?"
+        return int(self._reader.execute(query, (match_expression([phrase]),)).fetchone()[0])
 
     def count(self) -> tuple[int, int]:
         with self._read_lock, _errors_of(self._path):

@@ -8,7 +8,7 @@ is indexed whole and in its parts. Stemming (Porter, English) is the index's own
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 MAX_QUESTION_TERMS = 32
 """Different words of a question that are searched for; the first ones count."""
@@ -36,15 +36,19 @@ def index_text(text: str) -> str:
     return " ".join(_index_words(text))
 
 
-def match_expression(question: str) -> str | None:
-    """The question as an FTS5 expression: any of its words. None if there is no word in it.
+def question_phrases(question: str) -> tuple[str, ...]:
+    """What a question asks for: its different words, without those that tell nothing. Empty if there is no word in it.
 
-    Each word is quoted and holds letters and digits only, so nothing that a user writes is syntax.
+    They hold letters, digits and single spaces only, so that nothing that a user writes is syntax.
     """
     phrases = list(dict.fromkeys(_question_phrases(question[:MAX_QUESTION_CHARACTERS])))
     telling = [phrase for phrase in phrases if phrase not in STOP_WORDS]
-    chosen = (telling or phrases)[:MAX_QUESTION_TERMS]
-    return " OR ".join(f'"{phrase}"' for phrase in chosen) or None
+    return tuple((telling or phrases)[:MAX_QUESTION_TERMS])
+
+
+def match_expression(phrases: Iterable[str]) -> str:
+    """The phrases as an FTS5 expression: any of them."""
+    return " OR ".join(f'"{phrase}"' for phrase in phrases)
 
 
 def _index_words(text: str) -> Iterator[str]:

@@ -152,8 +152,8 @@ def assess(
         kept = next((each for each in certificates if is_complete(each, verdicts, barred)), None)
     shown = _judge(kept.quorum, verdicts, barred) if kept else judged
     if kept:
-        listed = set(kept.verdicts)
-        shown.approvals = [line for line in shown.approvals if line.id in listed]
+        signers = {record.author for record in verdicts if record.id in kept.verdicts}
+        shown.approvals = [line for line in shown.approvals if line.signer in signers]
         shown.rejections = _merge(shown.rejections, judged.rejections)
     return TrustReport(
         subject=subject,
@@ -164,7 +164,7 @@ def assess(
         approvals=tuple(shown.approvals),
         rejections=tuple(shown.rejections),
         endorsements=tuple(endorsements),
-        ignored=tuple(ignored + judged.ignored) if not kept else tuple(ignored),
+        ignored=tuple(sorted(ignored + shown.ignored, key=lambda line: (line.signer, line.id))),
         barred=tuple(sorted(barred)),
         missing=tuple(judged.missing),
         certificate=kept,
@@ -211,7 +211,7 @@ def _judge(quorum: Quorum | None, verdicts: list[EvidenceRecord], barred: Collec
     by_signer: dict[Address, list[EvidenceRecord]] = {}
     for record in verdicts:
         if quorum is None or record.quorum != quorum.id:
-            judged.ignored.append(_line(record, "given under another quorum than the head's"))
+            judged.ignored.append(_line(record, "given under another quorum"))
         elif record.author in barred:
             judged.ignored.append(_line(record, "the author and the principals of a version do not verify it"))
         elif record.author not in quorum.verifiers:
@@ -279,8 +279,9 @@ def _weight(record: EvidenceRecord) -> tuple[int, int, bytes]:
 
 
 def _merge(first: list[Line], second: list[Line]) -> list[Line]:
-    known = {line.id for line in first}
-    return first + [line for line in second if line.id not in known]
+    """One line of each signer."""
+    known = {line.signer for line in first}
+    return first + [line for line in second if line.signer not in known]
 
 
 def _line(record: EvidenceRecord, ignored: str = "") -> Line:

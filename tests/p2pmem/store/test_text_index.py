@@ -267,6 +267,14 @@ async def test_after_compact_a_dropped_word_is_in_no_file(inline: Blocking, tmp_
         assert await graphs(index, "tea") == ["urn:g2"]
 
 
+async def test_a_word_that_is_everywhere_does_not_bring_everything(index: TextIndex) -> None:
+    everywhere = [entry(f"urn:g{number}", f"note says n{number}") for number in range(1_100)]
+    await index.apply(1, everywhere)
+    assert await graphs(index, "says n77") == ["urn:g77"]
+    assert len(await graphs(index, "says note")) == 10
+    assert len(await graphs(index, "says")) == 10
+
+
 async def test_a_limit_out_of_bounds_is_refused(index: TextIndex) -> None:
     for limit in (0, 1_001):
         with pytest.raises(MisuseError, match="limit"):
