@@ -18,7 +18,8 @@ class ChainFacts:
         """`chain_id` is that of the chain that this node asks, 0 when it has none."""
         self._ledger = ledger
         self._chain_id = chain_id
-        self._wanted: dict[GraphId, set[VersionKey]] = {}
+        self._wanted: dict[GraphId, dict[VersionKey, bool]] = {}
+        """Versions to anchor, and whether a job was asked for them since this process began."""
 
     def anchors(self, graph: LedgerGraph) -> bool:
         """Whether published versions of this graph are to be anchored by this node."""
@@ -47,13 +48,24 @@ class ChainFacts:
         }
 
     def want_anchor(self, graph: LedgerGraph, version: VersionKey) -> None:
-        """Somebody waits for this version to be anchored."""
-        self._wanted.setdefault(graph.id, set()).add(version)
+        """Somebody waits for this version to be anchored: put it into the next batch."""
+        self._wanted.setdefault(graph.id, {})[version] = False
         self._ledger.wake()
+
+    def waits(self, graph: LedgerGraph) -> bool:
+        """Whether versions wait that no job has been asked to anchor."""
+        return any(not asked for asked in self._wanted.get(graph.id, {}).values())
+
+    def take_waiting(self, graph: LedgerGraph) -> list[VersionKey]:
+        """The versions that no job has been asked to anchor; from now on one has."""
+        wanted = self._wanted.get(graph.id, {})
+        waiting = sorted(version for version, asked in wanted.items() if not asked)
+        wanted.update(dict.fromkeys(waiting, True))
+        return waiting
 
     def unanchored(self, graph: LedgerGraph) -> list[VersionKey]:
         """Wanted versions that no confirmed anchor covers."""
-        wanted = self._wanted.get(graph.id, set())
+        wanted = self._wanted.get(graph.id, {})
         for version in [it for it in wanted if self.state(graph, it) is Anchored.CONFIRMED]:
-            wanted.discard(version)
+            del wanted[version]
         return sorted(wanted)

@@ -18,7 +18,6 @@ from p2pmem_protocol.evidence import Decision
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.limits import DAY_MS
 from p2pmem_protocol.names import Address, AssetKey, GraphId, VersionKey
-from p2pmem_protocol.records import EvidenceRecord
 from p2pmem_protocol.view import VersionView, deadline
 
 from p2pmem.exchange.holdings import OWN
@@ -141,17 +140,19 @@ class Duties:
             return True
         version = graph.set.version(view.key)
         return version is not None and any(
-            isinstance(record, EvidenceRecord) and record.author == verifier and record.quorum == quorum
-            for record in version.evidence_in_set()
+            record.author == verifier and record.quorum == quorum for record in version.evidence_in_set()
         )
 
     async def _review(self, graph: LedgerGraph, key: VersionKey) -> None:
         if not self._reviews_by_itself:
             return
         for review in self._reviews_of(graph, key):
-            view = version_view(graph, key, self._ledger.clock.now_ms())
-            if view is not None and view.content_hash in self._ledger.held:
+            if self._is_held(graph, key):
                 await self.submit(review, None, "")
+
+    def _is_held(self, graph: LedgerGraph, key: VersionKey) -> bool:
+        view = version_view(graph, key, self._ledger.clock.now_ms())
+        return view is not None and view.content_hash in self._ledger.held
 
     async def submit(self, review: OpenReview, decision: Decision | None, reason: str) -> str:
         """Give a verdict as a job: a person's `decision`, or None for the policy. Returns the job's id."""

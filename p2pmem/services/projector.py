@@ -23,6 +23,7 @@ from p2pmem_protocol.trust import Trust
 from p2pmem_protocol.view import AssetView, VersionView, asset_view
 
 from p2pmem.face import Layer
+from p2pmem.ledger.drafts import Draft, read_draft
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.ledger.lifecycle import LifecycleStep, Transition, asset_statements, event_statements, subject_of
@@ -157,6 +158,11 @@ class Projector:
             aggregate = aggregate_iri(graph.name, placed.layer, placed.low, placed.high)
             change.puts.append(Placement(placed.graph_iri, aggregate, content))
             change.texts.append(_text_entry(graph.name, placed, content))
+        draft = self._ledger.database.read(
+            lambda connection: read_draft(connection, self._ledger.network, graph.id, key)
+        )
+        if draft is not None:
+            self._draft_change(graph, draft, stands, change)
         change.drops.extend(sorted(self._placed.get((graph.id, key), frozenset()) - stands))
         if stands:
             self._placed[graph.id, key] = frozenset(stands)
@@ -165,6 +171,26 @@ class Projector:
         meta = self._meta_change(graph, key, view)
         if meta is not None:
             change.metas.append(meta)
+
+    def _draft_change(self, graph: LedgerGraph, draft: Draft, stands: set[str], change: _Change) -> None:
+        """A draft stands in its own named graph and in no floor."""
+        iri = graph.name.draft_iri(draft.agent, draft.name, draft.subgraph)
+        stands.add(iri)
+        change.puts.append(Placement(iri, working_iri(graph.name), draft.content))
+        change.texts.append(
+            TextEntry(
+                graph_iri=iri,
+                context_graph=graph.name.iri,
+                asset=str(draft.key),
+                version=0,
+                root=b"",
+                author=str(draft.agent),
+                layer=Layer.WORKING.value,
+                level=int(Trust.SELF_ATTESTED),
+                expires_at_ms=0,
+                passages=extract_passages(draft.content).passages,
+            )
+        )
 
     def _meta_change(self, graph: LedgerGraph, key: AssetKey, view: AssetView) -> MetaChange | None:
         steps = self._ledger.database.read(lambda connection: read_lifecycle(connection, graph.name, key))
@@ -204,6 +230,11 @@ def aggregate_iri(name: GraphName, layer: Layer, low: Trust, high: Trust) -> str
     return f"{name.iri}/_view/{layer.value}/{int(low)}-{int(high)}"
 
 
+def working_iri(name: GraphName) -> str:
+    """The aggregate of this node's own drafts."""
+    return f"{name.iri}/_view/{Layer.WORKING.value}"
+
+
 def floor_graphs(name: GraphName, layers: Iterable[Layer], floor: Trust) -> tuple[str, ...]:
     """The aggregates that together are the dataset of one floor."""
     return tuple(
@@ -217,7 +248,7 @@ def floor_graphs(name: GraphName, layers: Iterable[Layer], floor: Trust) -> tupl
 
 def asset_of(graph_iri: str, graphs: dict[str, GraphName]) -> tuple[GraphName, AssetKey] | None:
     """Which asset a named graph of the store belongs to, when it is one of `graphs`."""
-    for mark in ("/_shared_memory/", "/_verifiable_memory/"):
+    for mark in ("/_shared_memory/", "/_verifiable_memory/", "/assertion/"):
         before, found, after = graph_iri.partition(mark)
         if not found:
             continue

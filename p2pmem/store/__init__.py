@@ -8,6 +8,7 @@
     query          limits, answers, errors and the first look at a query's text
     answering      runs a query over a restricted dataset, within row and byte limits
     query_process  the worker process: a read-only snapshot, no sockets
+    confine        takes sockets and other programs from a process
     query_worker   the workers, and the snapshots they read
 
 Nothing is imported here: the worker process must start fast and hold little.

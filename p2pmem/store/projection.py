@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -220,9 +220,7 @@ class OxigraphProjection:
         `query_worker.QueryWorkers`.
         """
         used = limits or QueryLimits()
-        return await self._blocking.run(
-            answer, self._store, sparql, default_graphs, named_graphs, used.max_rows, used.max_bytes, bind
-        )
+        return await self._blocking.run(self._query, sparql, default_graphs, named_graphs, bind, used)
 
     async def backup(self, target: Path) -> int:
         """Copy the store, as it is at one instant, into a directory that does not exist yet. Returns a position that
@@ -276,10 +274,8 @@ class OxigraphProjection:
         assets = self._assets + plan.assets_gained
         self._set_number(plan, POSITION, self._position, position)
         self._set_number(plan, _ASSETS, self._assets, assets)
-        try:
+        with _disk("written; free some disk, nothing was lost"):
             compile_plan(plan).run(self._store)
-        except (OSError, RuntimeError) as error:
-            raise OutsideError(f"the store could not be written: {error}; free some disk, nothing was lost") from error
         self._position, self._assets = position, assets
         self._transactions += 1
         self._placements += len(put)
@@ -294,9 +290,21 @@ class OxigraphProjection:
             plan.insert.append(_number(name, after))
 
     def _clear(self) -> None:
-        self._store.clear()
-        self._position = self._assets = 0
-        _stamp(self._store)
+        with _disk("cleared; free some disk"):
+            self._store.clear()
+            self._position = self._assets = 0
+            _stamp(self._store)
+
+    def _query(
+        self,
+        sparql: str,
+        default_graphs: Sequence[str],
+        named_graphs: Sequence[str],
+        bind: Mapping[str, Term] | None,
+        limits: QueryLimits,
+    ) -> QueryAnswer:
+        with _disk("read; check the disk"):
+            return answer(self._store, sparql, default_graphs, named_graphs, limits.max_rows, limits.max_bytes, bind)
 
     def _lookup(
         self,
@@ -310,21 +318,20 @@ class OxigraphProjection:
         if isinstance(node, ox.Literal) or (link is not None and not isinstance(link, ox.NamedNode)):
             return ()
         found: list[Statement] = []
-        for iri in graphs:
-            for quad in self._store.quads_for_pattern(node, link, value, named(iri)):
-                found.append(_statement(quad, iri))
-                if len(found) == limit:
-                    return tuple(found)
+        with _disk("read; check the disk"):
+            for iri in graphs:
+                for quad in self._store.quads_for_pattern(node, link, value, named(iri)):
+                    found.append(_statement(quad, iri))
+                    if len(found) == limit:
+                        return tuple(found)
         return tuple(found)
 
     def _backup(self, target: Path) -> int:
         if target.exists():
             raise MisuseError(f"{target} exists; a backup goes into a new directory")
         position = self._position
-        try:
+        with _disk(f"copied to {target}; free some disk"):
             self._store.backup(target)
-        except (OSError, RuntimeError) as error:
-            raise OutsideError(f"the store could not be copied to {target}: {error}; free some disk") from error
         return position
 
     def _close(self) -> None:
@@ -396,6 +403,15 @@ def _open(path: Path | None) -> ox.Store:
     if found != FORMAT:
         raise ProjectionUnusable(f"the store in {path} is of format {found}, this is {FORMAT}; destroy and rebuild it")
     return store
+
+
+@contextmanager
+def _disk(what: str) -> Iterator[None]:
+    """Errors of the native store, which come from the disk, as ours. RocksDB's are plain RuntimeErrors."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        raise OutsideError(f"the store could not be {what} ({error})") from error
 
 
 def _stamp(store: ox.Store) -> None:

@@ -7,7 +7,6 @@ frame with the body. The process ends when stdin ends, and dies with its parent.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import json
 import os
@@ -22,12 +21,12 @@ import pyoxigraph as ox
 from p2pmem_protocol.errors import MisuseError
 
 from p2pmem.store.answering import answer, stored_position
+from p2pmem.store.confine import die_with_parent, forbid_network
 from p2pmem.store.query import QueryAnswer, QueryRefused, QuerySyntax, QueryTooLarge
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 
 _LENGTH = struct.Struct(">I")
-_PR_SET_PDEATHSIG = 1
 _CPU_SLACK_S = 2
 
 
@@ -74,30 +73,40 @@ def frame_length(head: bytes) -> int:
 class _Snapshot:
     """The snapshot that is open, if any."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_confined: bool) -> None:
+        self._is_confined = is_confined
         self._path = ""
         self._store: ox.Store | None = None
 
     def open(self, path: str) -> ox.Store:
-        """The store in `path`. Opening is the only time when this process may open files; sockets it never needs."""
+        """The store in `path`."""
         if self._store is None or path != self._path:
             self._store = None
             gc.collect()
-            _allow_files(True)
+            self._allow_files(True)
             self._store = ox.Store.read_only(path)
             self._path = path
-            _allow_files(False)
+            self._allow_files(False)
         return self._store
+
+    def _allow_files(self, allowed: bool) -> None:
+        """Where the kernel cannot refuse sockets alone, refuse all new descriptors while queries run: then no socket is
+        opened, and a store of more than some sixteen files cannot be read."""
+        if not self._is_confined:
+            _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard if allowed else 3, hard))
 
 
 def main() -> None:
     """Answer until stdin ends."""
-    _die_with_parent()
+    parent = os.getppid()
+    if die_with_parent() and os.getppid() != parent:
+        sys.exit(1)
     for limit in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE):
         resource.setrlimit(limit, (0, 0))
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     source, sink = sys.stdin.buffer, sys.stdout.buffer
-    snapshot = _Snapshot()
+    snapshot = _Snapshot(is_confined=forbid_network())
     _send(sink, b"ready")
     sink.flush()
     while (head := source.read(_LENGTH.size)) != b"":
@@ -148,12 +157,6 @@ def _send(sink: BinaryIO, body: bytes) -> None:
     sink.write(pack(body))
 
 
-def _allow_files(allowed: bool) -> None:
-    """Soft limit on descriptors: the hard one to open a snapshot, otherwise none beyond those that are open."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard if allowed else 3, hard))
-
-
 def _limit(request: Request) -> None:
     """Memory, and CPU time as a last resort, should nobody be left who kills us at the deadline."""
     resource.setrlimit(resource.RLIMIT_AS, (request.memory_bytes, resource.RLIM_INFINITY))
@@ -161,15 +164,6 @@ def _limit(request: Request) -> None:
     cores = os.cpu_count() or 1
     seconds = int(used.ru_utime + used.ru_stime) + cores * (request.time_ms // 1000 + _CPU_SLACK_S)
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.RLIM_INFINITY))
-
-
-def _die_with_parent() -> None:
-    """On Linux the kernel kills us when the node goes, also in the middle of a query."""
-    if sys.platform == "linux":
-        parent = os.getppid()
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            sys.exit(1)
 
 
 if __name__ == "__main__":

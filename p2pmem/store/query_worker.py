@@ -2,7 +2,7 @@
 
 A query may loop, eat memory or crash the native engine; here it takes a worker with it and nothing else. The wall has
 four parts: the dataset is set by the call (the text cannot widen it), the snapshot is read-only, the process has no
-sockets and opens no files, and it is killed at the deadline.
+sockets (`p2pmem.store.confine`), and it is killed at the deadline.
 
 A worker keeps its snapshot and its warmth from query to query. A snapshot is renewed when the store has moved and
 `min_interval_ms` has passed, or at once when the caller asks for a position it has not reached.
@@ -128,10 +128,10 @@ class _Snapshots:
             await self._remove(snapshot)
 
     def _is_stale(self, snapshot: _Snapshot, at_least: int) -> bool:
-        if snapshot.position < at_least:
+        position = self._projection.position
+        if snapshot.position < at_least or position < snapshot.position:  # the latter: the store was cleared
             return True
-        moved = snapshot.position < self._projection.position
-        return moved and trio.current_time() - snapshot.taken_at >= self._min_interval_s
+        return snapshot.position < position and trio.current_time() - snapshot.taken_at >= self._min_interval_s
 
     async def _renew(self, old: _Snapshot | None) -> _Snapshot:
         path = self._directory / f"snapshot-{self.taken}"
@@ -146,7 +146,7 @@ class _Snapshots:
 
     async def _remove(self, snapshot: _Snapshot) -> None:
         with trio.CancelScope(shield=True):
-            await self._blocking.run(shutil.rmtree, snapshot.path)
+            await self._blocking.run(_remove_folder, snapshot.path)
 
 
 class _Worker:
@@ -160,7 +160,7 @@ class _Worker:
     @staticmethod
     async def start() -> _Worker:
         # Nothing of our environment but where modules lie: no secret can be read from /proc/<pid>/environ.
-        environment = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "LC_ALL": "C.UTF-8"}
+        environment = {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)), "LC_ALL": "C.UTF-8"}
         process = await trio.lowlevel.open_process(
             [sys.executable, "-s", "-m", "p2pmem.store.query_process"],
             stdin=subprocess.PIPE,
@@ -175,9 +175,7 @@ class _Worker:
                 await worker._frame()
         except (EOFError, trio.TooSlowError) as error:
             await worker.kill()
-            raise OutsideError(
-                f"a query worker did not start within {_START_S} s; is the machine short of memory?"
-            ) from error
+            raise OutsideError(f"a query worker did not start within {_START_S} s; free some memory") from error
         except BaseException:
             await worker.kill()
             raise
@@ -403,6 +401,14 @@ async def open_query_workers(
         with trio.CancelScope(shield=True):
             await pool._close()
             await blocking.run(_empty, directory)
+
+
+def _remove_folder(path: Path) -> None:
+    try:
+        shutil.rmtree(path)
+    except OSError as error:
+        # It only takes up room, and goes when workers are opened next.
+        log.warning("query.snapshot_left", extra={"path": str(path), "error": str(error)})
 
 
 def _empty(directory: Path) -> None:

@@ -96,7 +96,7 @@ class GraphSet(Holdings):
                 place = max((record.ends_at_ms for record in version.sealed.values() if stays(record)), default=0)
                 if place:
                     found += [
-                        (place, record.id) for record in self._lowest(version) if kinds is None or record.kind in kinds
+                        (place, record.id) for record in self._chosen(version) if kinds is None or record.kind in kinds
                     ]
         for record in self._records.values():
             if record.kind not in _EVIDENCE and stays(record) and (kinds is None or record.kind in kinds):
@@ -218,7 +218,7 @@ class GraphSet(Holdings):
         if version is None or not any(version.live(t_ms)):
             raise RefusedError(Reason.SUBJECT_NOT_HELD, f"no share or publish of {record.subject} is in the set")
         others = (version.evidence or {}).get(record.slot, ())
-        if any(other.state is State.IN and other.id < record.id for other in others):
+        if record not in self._choose([record, *(other for other in others if other.state is State.IN)]):
             raise RefusedError(Reason.SUPERSEDED, "the same is known of this signer, with a lower id")
 
     def _has_room(self, record: Record, rights: Rights, t_ms: int) -> bool:
@@ -267,10 +267,13 @@ class GraphSet(Holdings):
         self._apply_erasures(t_ms)
 
     def _admit_evidence(self, record: EvidenceRecord, t_ms: int) -> None:
-        """The lowest id of one signer's one meaning; what it displaces is gone for good (rules E3, E4)."""
+        """What it displaces, of the same signer and meaning, is gone for good (rules E3, E4)."""
         slot = (self._version_of(record.subject).evidence or {})[record.slot]
-        for other in [other for other in slot if other.state is State.IN]:
-            self._move(other, State.DISPLACED, t_ms)
+        rivals = [other for other in slot if other.state is State.IN]
+        chosen = self._choose([record, *rivals])
+        for rival in rivals:
+            if rival not in chosen:
+                self._move(rival, State.DISPLACED, t_ms)
         self._move(record, State.IN, t_ms)
 
     # Deciding
@@ -417,24 +420,33 @@ class GraphSet(Holdings):
         if not listed_later:
             account.remove(record)
 
-    def _lowest(self, version: Version) -> Iterator[EvidenceRecord]:
-        """Of each meaning the evidence with a right and the lowest id."""
+    def _choose(self, rivals: list[EvidenceRecord]) -> list[EvidenceRecord]:
+        """Of rightful evidence of one signer and one meaning, what is in the set: the lowest id (rules E3, E4).
+
+        What a kept certificate names is never displaced, and displaces the others: else a lower id that means the same
+        would make the certificate incomplete, and trust would fall by an approval.
+        """
+        certified = self._rights.certified if self._rights else frozenset()
+        return [record for record in rivals if record.id in certified] or [min(rivals, key=lambda record: record.id)]
+
+    def _chosen(self, version: Version) -> Iterator[EvidenceRecord]:
+        """The evidence about a version that is in the set while the version is."""
         rights = self._rights
         for records in (version.evidence or {}).values():
             rightful = [record for record in records if rights is not None and rights.problem(record) is None]
             if rightful:
-                yield min(rightful, key=lambda record: record.id)
+                yield from self._choose(rightful)
 
     def _settle_touched(self, t_ms: int) -> None:
         """Decide the evidence of the versions that this call has touched (rules E1, E3, E4)."""
         for version in self._touched.values():
             if version.evidence:
                 present = version.present > 0
-                lowest = {record.id for record in self._lowest(version)}
+                chosen = {record.id for record in self._chosen(version)}
                 for record in [record for records in version.evidence.values() for record in records]:
                     if not version.sealed:
                         self._move(record, State.FORGOTTEN, t_ms)
-                    elif record.id in lowest:
+                    elif record.id in chosen:
                         self._move(record, State.IN if present else State.LONE, t_ms)
                     elif self._rights is not None and self._rights.problem(record) is None:
                         self._move(record, State.DISPLACED, t_ms)

@@ -69,6 +69,11 @@ class HeadChain:
     def head(self) -> HeadState:
         return self._state
 
+    @property
+    def next_term(self) -> int:
+        """The term that the root key signs next: above every root act that is held."""
+        return max(self._root_acts, default=0) + 1
+
     def add(self, signed: SignedHeader, *, checked: bool = False) -> bool:
         """Take a header in. True when it is new and kept.
 

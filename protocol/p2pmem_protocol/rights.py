@@ -47,13 +47,17 @@ _RIGHT_OF: Final = {
 
 
 class Rights:
-    """One roster, read for the questions that admission asks."""
+    """One roster, read for the questions that admission asks.
+
+    `listed`: ids that stand in for a role. `certified`: those among them that a kept certificate names.
+    """
 
     __slots__ = (
         "_longest_ms",
         "_roles",
         "_verifiers",
         "certificates",
+        "certified",
         "listed",
         "owner",
         "quorum_id",
@@ -67,9 +71,8 @@ class Rights:
         self.owner: Address = roster.header.owner
         self.quotas = body.limits.quotas
         self.quorum_id = roster.quorum.id
-        self.listed: frozenset[bytes] = body.kept_ids.union(
-            verdict for certificate in body.certificates for verdict in certificate.verdicts
-        )
+        self.certified = frozenset(verdict for certificate in body.certificates for verdict in certificate.verdicts)
+        self.listed: frozenset[bytes] = body.kept_ids | self.certified
         self.certificates: dict[VersionKey, tuple[KeptCertificate, ...]] = {}
         for certificate in body.certificates:
             self.certificates[certificate.subject] = (*self.certificates.get(certificate.subject, ()), certificate)

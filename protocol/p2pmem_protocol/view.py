@@ -44,8 +44,9 @@ ChainFacts = Mapping[VersionKey, Anchored]
 class VersionView:
     """One version at one instant.
 
-    `shared_until_ms`: the latest end of its live shares, None when none counts. `hidden_by`: the retract that hides it,
-    if any. `barred`: its shares end before a lower version's, so that it does not count as shared (rule V1).
+    `shares_end_ms`: the latest end of its live shares, None without any. `shared_until_ms`: the same, but None when the
+    version is `barred`: a lower version's shares end later, so that it does not count as shared (rule V1). `hidden_by`:
+    the retract that hides it, if any.
     """
 
     key: VersionKey
@@ -55,6 +56,7 @@ class VersionView:
     seal_digest: bytes
     content_hash: bytes
     content_length: int
+    shares_end_ms: int | None
     shared_until_ms: int | None
     published: bool
     principals: tuple[Address, ...]
@@ -177,6 +179,7 @@ class _Reader:
             seal_digest=first.seal_digest,
             content_hash=first.content_hash,
             content_length=first.content_length,
+            shares_end_ms=ends_at_ms,
             shared_until_ms=None if barred else ends_at_ms,
             published=self._is_published(place),
             principals=self._principals(place[0]),

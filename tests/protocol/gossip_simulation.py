@@ -36,8 +36,8 @@ class Member:
     admitting: set[bytes] = field(default_factory=set)
     is_alive: bool = True
     is_stopped: bool = False
-    waiting: deque[tuple[str, Frame]] = field(default_factory=deque)
-    """What a stopped member has not read."""
+    waiting: deque[tuple[str, Frame, int]] = field(default_factory=deque)
+    """What a stopped member has not read, and on which connection it came."""
     frames_left: float = inf
     """Dies after so many frames."""
     lies: bool = False
@@ -161,14 +161,9 @@ class Simulation:
         member = self.members[name]
         member.is_stopped = False
         while member.waiting:
-            peer, frame = member.waiting.popleft()
-            self._receive(name, peer, frame, is_last=not member.waiting)
-
-    def compare_all(self) -> None:
-        """The round of every minute: each member with all it is connected to."""
-        for link in list(self._links):
-            one, other = sorted(link)
-            self.after(self.random.uniform(0, 1_000), lambda one=one, other=other: self.reconcile(one, other))
+            peer, frame, connection = member.waiting.popleft()
+            if self._may_read(name, peer, connection):
+                self._receive(name, peer, frame, is_last=not member.waiting)
 
     def reconcile(self, one: str, other: str) -> None:
         if frozenset((one, other)) in self.dead_links:
@@ -260,17 +255,20 @@ class Simulation:
         at = self._arrivals[way] = max(self._arrivals.get(way, 0.0), self.now_ms + self._delay(sender, receiver))
         self.after(at - self.now_ms, lambda: self._arrive(sender, receiver, frame, connection))
 
-    def _arrive(self, sender: str, receiver: str, frame: Frame, connection: int | None) -> None:
+    def _arrive(self, sender: str, receiver: str, frame: Frame, connection: int) -> None:
+        if not self._may_read(receiver, sender, connection):
+            return
         member = self.members[receiver]
-        if not member.is_alive or sender not in self.neighbours(receiver):
-            return
-        # What a dead sender had sent still arrives; what was on a broken connection does not.
-        if self.members[sender].is_alive and self._links.get(frozenset((sender, receiver))) != connection:
-            return
         if member.is_stopped:
-            member.waiting.append((sender, frame))
-            return
-        self._receive(receiver, sender, frame, is_last=True)
+            member.waiting.append((sender, frame, connection))
+        else:
+            self._receive(receiver, sender, frame, is_last=True)
+
+    def _may_read(self, receiver: str, sender: str, connection: int) -> bool:
+        """What a dead sender had sent still arrives; what was on a broken connection does not."""
+        if not self.members[receiver].is_alive or sender not in self.neighbours(receiver):
+            return False
+        return not self.members[sender].is_alive or self._links.get(frozenset((sender, receiver))) == connection
 
     def _receive(self, name: str, peer: str, frame: Frame, *, is_last: bool) -> None:
         member = self.members[name]

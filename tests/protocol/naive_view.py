@@ -209,12 +209,11 @@ def decide(known: Iterable[Item], sizes: dict[bytes, int], head: Roster | None, 
 
     # E1, E3, E4
     subjects = {item.body.seal.seal.key for item in rest if item.id in decided.ids and isinstance(item.body, Sealed)}
-    lowest: dict[object, bytes] = {}
+    certified = {verdict for kept in head.body.certificates for verdict in kept.verdicts}
     evidence = [item for item in rightful if isinstance(item, Evidence)]
     for item in evidence:
-        lowest[meaning(item)] = min(item.id, lowest.get(meaning(item), item.id))
-    for item in evidence:
-        if lowest[meaning(item)] != item.id:
+        rivals = {other.id for other in evidence if meaning(other) == meaning(item)}
+        if item.id not in (rivals & certified or {min(rivals)}):
             decided.displaced.add(item.id)
         elif item.subject in subjects:
             decided.ids.add(item.id)

@@ -227,3 +227,52 @@ def test_what_only_one_member_holds_spreads_from_one_comparison() -> None:
     simulation.reconcile("n0", simulation.neighbours("n0")[0])
     simulation.run(5_000)
     assert all(item_id in simulation.members[name].held for name in group)
+
+
+troubles = st.lists(
+    st.tuples(
+        st.sampled_from(["publish", "publish", "kill", "die in mid-send", "cut", "stop", "go on", "lose"]),
+        st.integers(0, 9),
+        st.integers(0, 9),
+        st.sampled_from([0, 3, 40, 300, 1_500]),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=40)
+@given(troubles, st.integers(3, 10), st.integers(2, 9), st.integers(0, 99))
+def test_whatever_goes_wrong_those_still_connected_end_with_one_set(
+    history: list[tuple[str, int, int, int]], count: int, degree: int, seed: int
+) -> None:
+    simulation, group = settled_group(seed, count, degree)
+    alive = list(group)
+    for what, one, other, pause in history:
+        name = alive[one % len(alive)]
+        neighbours = simulation.neighbours(name)
+        if what == "publish":
+            simulation.publish(name)
+        elif what == "kill" and len(alive) > 2:
+            simulation.kill(name)
+        elif what == "die in mid-send" and len(alive) > 2:
+            simulation.members[name].frames_left = other % 3
+            simulation.publish(name)
+        elif what == "cut" and neighbours:
+            simulation.cut(name, neighbours[other % len(neighbours)])
+        elif what == "stop":
+            simulation.stop(name)
+        elif what == "go on":
+            simulation.go_on(name)
+        elif what == "lose":
+            simulation.frame_loss = 0.2
+            simulation.run(200)
+            simulation.frame_loss = 0.0
+        simulation.run(pause)
+        alive = [it for it in group if simulation.members[it].is_alive]
+    for name in group:
+        simulation.go_on(name)
+    # No periodic comparison: rounds on a new connection, questions and promises must do.
+    simulation.run(30_000)
+    for name in (it for it in group if simulation.members[it].is_alive):
+        for other in simulation.neighbours(name):
+            assert simulation.members[name].held.keys() == simulation.members[other].held.keys()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -247,6 +250,51 @@ async def test_a_worker_opens_no_socket_even_for_a_service_that_slips_through(
             listener.accept()
 
 
+CONFINED = """
+import os, socket, subprocess, sys, threading
+from p2pmem.store.confine import forbid_network
+assert forbid_network()
+said = []
+def attempt():
+    for act in (socket.socket, socket.socketpair, lambda: os.execv(sys.executable, [sys.executable, "-V"])):
+        try:
+            act()
+            said.append("done")
+        except PermissionError:
+            said.append("refused")
+attempt()
+thread = threading.Thread(target=attempt)
+thread.start()
+thread.join()
+open(sys.executable, "rb").close()
+print(*said)
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(sys.platform != "linux", reason="seccomp is Linux's")
+def test_a_confined_process_gets_no_socket_and_no_program_in_any_thread() -> None:
+    environment = {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    done = subprocess.run([sys.executable, "-c", CONFINED], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["refused"] * 6
+
+
+@pytest.mark.processes
+async def test_a_store_of_many_files_is_read_whole_by_a_worker(
+    workers: QueryWorkers, disk_projection: OxigraphProjection
+) -> None:
+    for position in range(2, 40):
+        content = f'<urn:many:{position}> <urn:p> "{position}" .\n'.encode()
+        await disk_projection.apply(position, [Placement(f"urn:g{position}", "urn:many", content)])
+        disk_projection._store.flush()
+    for _ in range(2):
+        await disk_projection.apply(disk_projection.position + 1)
+        answer = await workers.query(
+            "SELECT ?s { ?s ?p ?o }", default_graphs=["urn:many"], at_least=disk_projection.position
+        )
+        assert answer.row_count == 38
+
+
 @pytest.mark.processes
 async def test_an_answer_has_seen_what_was_asked_for_and_otherwise_may_be_a_moment_old(
     workers: QueryWorkers, disk_projection: OxigraphProjection
@@ -270,6 +318,16 @@ async def test_what_was_dropped_is_not_found_once_the_drop_is_asked_for(
     await disk_projection.apply(2, drop=["urn:open:1"])
     assert not (await workers.query("ASK { ?s ?p 'public' }", **GRAPHS, at_least=2)).boolean
     assert len(list((tmp_path / "snapshots").iterdir())) == 1, "the old snapshot is gone"
+
+
+@pytest.mark.processes
+async def test_a_store_that_was_cleared_is_not_answered_for_by_an_old_snapshot(
+    workers: QueryWorkers, disk_projection: OxigraphProjection
+) -> None:
+    assert (await workers.query("ASK { ?s ?p 'public' }", **GRAPHS)).boolean
+    await disk_projection.clear()
+    answer = await workers.query("ASK { ?s ?p 'public' }", **GRAPHS)
+    assert (answer.boolean, answer.position) == (False, 0)
 
 
 async def test_a_position_the_store_never_reaches_is_an_error_that_says_so(queries: Queries) -> None:
