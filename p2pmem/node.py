@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 from p2pmem_jobs import Blocking, Clock, CrashPoint, Queue, SystemClock, ThreadBlocking, open_database
 from p2pmem_jobs.database import no_crash
-from p2pmem_protocol.errors import MisuseError, RefusedError
+from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.names import Address, network_id
 
 from p2pmem.config import Config
@@ -32,10 +32,9 @@ from p2pmem.ledger.admission import Admission
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.ledger.ledger_holdings import LedgerHoldings
 from p2pmem.ledger.rosters import Rosters
-from p2pmem.net.framing import FrameReader
 from p2pmem.net.penalties import Penalties
-from p2pmem.net.seam import Network, OpenNetwork, PeerId, Stream
-from p2pmem.net.sessions import Session, Sessions
+from p2pmem.net.seam import Network, OpenNetwork
+from p2pmem.net.sessions import Sessions
 from p2pmem.recall.recalling import Recalling
 from p2pmem.recall.text_index import open_text_index
 from p2pmem.services.auditing import Auditing
@@ -192,39 +191,52 @@ class _Built:
         self._penalties = Penalties(net)
         self._admission = Admission(ledger)
         self._rosters = Rosters(ledger, self._admission)
-        holdings = LedgerHoldings(ledger, self._admission, self._rosters, self._penalties.punish)
-        self._sessions = Sessions(
-            network=net,
-            network_id=ledger.network,
-            membership=ledger,
-            papers=papers,
-            clock=at.clock,
-            serve=self._serve,
-            penalise=self._penalise,
-        )
-        self._exchange = Exchange(
-            network=net,
-            sessions=self._sessions,
-            holdings=holdings,
-            raw=ledger.raw,
-            clock=at.clock,
-            chance=random.Random(at.random_bytes(16)),  # noqa: S311 - spreads load, keeps no secret
-            announce=self._announce,
-            penalise=self._penalise,
-        )
+        self._make_exchange(papers)
         self._signing = Signing(ledger, keyring)
         self._drafting = Drafting(ledger, self._signing, imports, at.blocking)
-        self._membership = Membership(ledger, self._admission, self._rosters, keyring)
+        self._make_membership(keyring, papers)
+        self._make_jobs()
+        self._keeper = Keeper(ledger, self._admission)
+        self._watch = self._make_watch(chain) if chain else None
+
+    def _make_exchange(self, papers: OwnPapers) -> None:
+        """The two know each other: the exchange serves sessions, and asks them who may have what."""
+        holdings = LedgerHoldings(self._ledger, self._admission, self._rosters, self._penalties.punish)
+        self._sessions = Sessions(
+            network=self._net,
+            network_id=self._ledger.network,
+            membership=self._ledger,
+            papers=papers,
+            clock=self._at.clock,
+            serve=lambda session, stream, reader: self._exchange.serve(session, stream, reader),
+            penalise=self._penalties.punish,
+        )
+        self._exchange = Exchange(
+            network=self._net,
+            sessions=self._sessions,
+            holdings=holdings,
+            raw=self._ledger.raw,
+            clock=self._at.clock,
+            chance=random.Random(self._at.random_bytes(16)),  # noqa: S311 - spreads load, keeps no secret
+            announce=self._announce,
+            penalise=self._penalties.punish,
+        )
+
+    def _make_membership(self, keyring: Keyring, papers: OwnPapers) -> None:
+        self._membership = Membership(self._ledger, self._admission, self._rosters, keyring)
         self._joining = Joining(
-            network=net,
-            ledger=ledger,
+            network=self._net,
+            ledger=self._ledger,
             rosters=self._rosters,
             membership=self._membership,
             papers=papers,
             dialer=self._exchange.dialer,
             announce=self._announce,
-            penalise=self._penalise,
+            penalise=self._penalties.punish,
         )
+
+    def _make_jobs(self) -> None:
+        ledger, queue = self._ledger, self._queue
         outgoing = self._outgoing = Outgoing(ledger, self._admission)
         self._sharing = SharingJobs(ledger, self._signing, self._drafting, outgoing, self._facts, queue)
         self._verifying = VerifyingJobs(ledger, self._signing, outgoing, queue)
@@ -234,10 +246,8 @@ class _Built:
             self._signing,
             self._verifying,
             queue,
-            reviews_by_itself=settings.reviews_by_itself,
+            reviews_by_itself=self._settings.reviews_by_itself,
         )
-        self._keeper = Keeper(ledger, self._admission)
-        self._watch = self._make_watch(chain) if chain else None
 
     def _make_watch(self, chain: OpenChain) -> ChainWatch:
         set_ = chain.settings
@@ -318,12 +328,6 @@ class _Built:
         nursery.start_soon(self._duties.run)
         if self._watch is not None:
             nursery.start_soon(self._watch.run)
-
-    async def _serve(self, session: Session, stream: Stream, reader: FrameReader) -> None:
-        await self._exchange.serve(session, stream, reader)
-
-    def _penalise(self, peer: PeerId, refused: RefusedError) -> None:
-        self._penalties.punish(peer, refused)
 
     def _announce(self) -> tuple[str, ...]:
         named = tuple(f"{address}/p2p/{self._net.peer_id}" for address in self._settings.announce)
