@@ -14,10 +14,10 @@ from .database import CrashPoint, Database
 from .errors import OutsideError
 from .handlers import Handler
 from .places import Places
-from .records import Claim, Claimed
+from .records import Claim, Claimed, Ended
 from .runs import Run, Stop
 from .signals import Listener, Signal
-from .states import FINAL, State
+from .states import State
 
 log = logging.getLogger("p2pmem_jobs")
 
@@ -38,7 +38,8 @@ class Dispatcher:
         tasks_max: int,
         look_every_s: float,
         fraction: Callable[[], float],
-        tell: Callable[[str], None],
+        tell: Callable[[str, Ended | None], None],
+        tell_unseen: Callable[[str], None],
         tell_progress: Callable[[str], None],
         crash_point: CrashPoint,
     ) -> None:
@@ -53,10 +54,11 @@ class Dispatcher:
         self.paused: frozenset[str] = frozenset()
         self.runs: dict[str, Run] = {}
         self.claimed = 0
-        self.ended = 0
+        self.ended_count = 0
         self._handlers = handlers
         self._tasks_max = tasks_max
         self._tell = tell
+        self._tell_unseen = tell_unseen
         self._tell_progress = tell_progress
         self._ready = set(handlers)  # kinds of which a claim may find something
         self._look_again_ms: int | None = 0
@@ -113,9 +115,9 @@ class Dispatcher:
             run = Run(self, claimed, self._handlers[claimed.kind])
             self.runs[claimed.id] = run
             nursery.start_soon(self._run, run, name=f"{claimed.kind} {claimed.id}")
-            self._tell(claimed.id)
+            self._tell(claimed.id, None)
         for job_id in claim.expired:
-            self._tell(job_id)
+            self._tell_unseen(job_id)
         self.claimed += len(claim.jobs)
         # A kind of which the claim found less than there was room for has nothing more that is ready.
         if len(claim.jobs) < total:
@@ -157,15 +159,18 @@ class Dispatcher:
         if job_id in self.runs:
             self.runs[job_id].stop(Stop.CANCELLED)
 
-    def changed(self, claimed: Claimed, state: State, run_at_ms: int | None) -> None:
-        if state is State.QUEUED:
-            assert run_at_ms is not None
-            self.submitted(claimed.kind, run_at_ms, claimed.deadline_ms)
-        elif state is State.WAITING and self._draining:
+    def moved(self, claimed: Claimed, state: State) -> None:
+        if state is State.WAITING and self._draining:
             self.runs[claimed.id].stop(Stop.DRAINED)
-        elif state in FINAL:
-            self.ended += 1
-        self._tell(claimed.id)
+        self._tell(claimed.id, None)
+
+    def ended(self, claimed: Claimed, ended: Ended) -> None:
+        self.ended_count += 1
+        self._tell(claimed.id, ended)
+
+    def queued_again(self, claimed: Claimed, run_at_ms: int) -> None:
+        self.submitted(claimed.kind, run_at_ms, claimed.deadline_ms)
+        self._tell(claimed.id, None)
 
     def progressed(self, claimed: Claimed) -> None:
         self._tell_progress(claimed.id)

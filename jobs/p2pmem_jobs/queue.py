@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar, overload
+from weakref import WeakValueDictionary
 
 import trio
 
@@ -28,7 +29,7 @@ from .handlers import ErrorClass, Handler, RetryPolicy, classify, make_handler
 from .ids import new_id
 from .job import Job, Submission, Watch
 from .plain_nursery import open_plain_nursery
-from .records import JobRecord, NewJob, QueueStatistics, Story
+from .records import Ended, JobRecord, NewJob, QueueStatistics, Story
 from .runs import Run
 from .signals import Signal, Signals
 from .states import State
@@ -105,7 +106,9 @@ class Queue:
         self._dispatcher: Dispatcher | None = None
         self._is_open = False
         self._changed = Signal()
-        self._signals = Signals()
+        self._signals = Signals()  # of every change of a job
+        self._ends = Signals()  # of those after which it may have ended
+        self._handles: WeakValueDictionary[str, Job[Any]] = WeakValueDictionary()
         self._submitted_count = 0
 
     # Handlers
@@ -176,6 +179,7 @@ class Queue:
             self._limits.look_every_s,
             lambda: int.from_bytes(self._random_bytes(4), "big") / (2**32 - 1),
             self._tell,
+            self._tell_unseen,
             self._tell_progress,
             self._crash_point,
         )
@@ -310,7 +314,7 @@ class Queue:
 
         def after(_: State) -> None:
             dispatcher.cancel(job_id)
-            self._tell(job_id)
+            self._tell_unseen(job_id)
 
         return await self._database.write(lambda c: tables.ask_to_cancel(c, job_id, self.clock.now_ms(), reason), after)
 
@@ -366,7 +370,7 @@ class Queue:
         def after(state: State) -> None:
             if state is State.QUEUED:
                 dispatcher.submitted(old.kind, now_ms, old.deadline_ms)
-            self._tell(job_id)
+            self._tell_unseen(job_id)
 
         await self._database.write(lambda c: tables.resolve(c, job_id, to, now_ms, reason, text), after)
 
@@ -453,7 +457,7 @@ class Queue:
             waiting,
             self._submitted_count,
             dispatcher.claimed,
-            dispatcher.ended,
+            dispatcher.ended_count,
         )
 
     # Retention
@@ -488,11 +492,23 @@ class Queue:
         self._submitted_count += 1
         if self._dispatcher is not None:
             self._dispatcher.submitted(new.kind, new.run_at_ms, new.deadline_ms)
-        self._tell(new.id)
+        self._tell(new.id, None)
 
-    def _tell(self, job_id: str) -> None:
+    def _tell(self, job_id: str, ended: Ended | None) -> None:
+        """After the commit of a change, with the end if it is one."""
+        if ended is not None:
+            if (handle := self._handles.get(job_id)) is not None:
+                handle.ended = ended
+            self._ends.notify(job_id)
         self._changed.notify()
         self._signals.notify(job_id)
+
+    def _tell_unseen(self, job_id: str) -> None:
+        """After the commit of a change by others than its run: who waits for it has to look."""
+        if (handle := self._handles.get(job_id)) is not None:
+            handle.must_look = True
+        self._ends.notify(job_id)
+        self._tell(job_id, None)
 
     def _tell_progress(self, job_id: str) -> None:
         self._signals.notify(job_id)

@@ -18,7 +18,7 @@ from .database import CrashPoint, Database
 from .errors import ClosedError, NotSerialisableError, OutcomeUnknownError, OutsideError, StaleAttemptError
 from .handlers import ErrorClass, Handler
 from .places import Places
-from .records import Claimed, Progress
+from .records import Claimed, Ended, Progress
 from .states import State
 
 log = logging.getLogger("p2pmem_jobs")
@@ -58,8 +58,14 @@ class Host(Protocol):
     def fraction(self) -> float:
         """A random number from 0 to 1."""
 
-    def changed(self, claimed: Claimed, state: State, run_at_ms: int | None) -> None:
-        """Called after the commit of every change."""
+    def moved(self, claimed: Claimed, state: State) -> None:
+        """Called after the commit of a change between running and waiting."""
+
+    def ended(self, claimed: Claimed, ended: Ended) -> None:
+        """Called after the commit of its end."""
+
+    def queued_again(self, claimed: Claimed, run_at_ms: int) -> None:
+        """Called after the commit that lets it run again."""
 
     def progressed(self, claimed: Claimed) -> None: ...
 
@@ -76,7 +82,7 @@ class Run:
         self._scope = trio.CancelScope()
         self._stop: Stop | None = None
         self._has_place = True
-        self._place_lock = trio.Lock()
+        self._place_lock: trio.Lock | None = None  # most runs never wait
 
     def stop(self, why: Stop) -> None:
         """Cancels the handler. What then comes of the job depends on `why`, and on what the handler still does."""
@@ -170,12 +176,18 @@ class Run:
         now_ms = self._host.clock.now_ms()
         run_at_ms = now_ms + end.delay_ms
 
-        def store(connection: Any) -> State:
+        def store(connection: Any) -> Ended | None:
             if end.to is State.QUEUED:
                 return tables.requeue(connection, self.claimed, run_at_ms, now_ms, end.reason, end.failed)
             return tables.end_run(connection, self.claimed, end.to, now_ms, end.reason, end.result)
 
-        await self._host.database.write(store, lambda state: self._host.changed(self.claimed, state, run_at_ms))
+        def after(ended: Ended | None) -> None:
+            if ended is None:
+                self._host.queued_again(self.claimed, run_at_ms)
+            else:
+                self._host.ended(self.claimed, ended)
+
+        await self._host.database.write(store, after)
 
     # What its context asks for
 
@@ -202,12 +214,19 @@ class Run:
 
     async def ensure_place(self) -> None:
         """Makes the job `running` again, once there is a place and nothing of it waits any more."""
+        if not self._lacks_place():
+            return
+        if self._place_lock is None:
+            self._place_lock = trio.Lock()
         async with self._place_lock:
-            if self._has_place or self.waits:
+            if not self._lacks_place():
                 return
             await self._host.places.take_again(self.claimed.kind)
             self._has_place = True
             await self._move(State.RUNNING, "")
+
+    def _lacks_place(self) -> bool:
+        return not self._has_place and not self.waits
 
     async def _tell(self, detail: str) -> None:
         await self._host.database.write(lambda c: tables.set_detail(c, self.claimed, detail))
@@ -216,7 +235,7 @@ class Run:
         claimed = self.claimed
         await self._host.database.write(
             lambda c: tables.move(c, claimed.seq, claimed.attempt, to, self._host.clock.now_ms(), reason),
-            lambda _: self._host.changed(claimed, to, None),
+            lambda _: self._host.moved(claimed, to),
         )
 
 
