@@ -13,6 +13,7 @@ from .clock import Clock
 from .database import CrashPoint, Database
 from .errors import OutsideError
 from .handlers import Handler
+from .job import Submission
 from .places import Places
 from .records import Claim, Claimed, Ended
 from .runs import Run, Stop
@@ -38,6 +39,7 @@ class Dispatcher:
         tasks_max: int,
         look_every_s: float,
         fraction: Callable[[], float],
+        prepare: Callable[..., Submission],
         tell: Callable[[str, Ended | None], None],
         tell_unseen: Callable[[str], None],
         tell_progress: Callable[[str], None],
@@ -51,6 +53,7 @@ class Dispatcher:
         self.crash_point = crash_point
         self.look_every_s = look_every_s
         self.fraction = fraction
+        self.prepare = prepare
         self.paused: frozenset[str] = frozenset()
         self.runs: dict[str, Run] = {}
         self.claimed = 0

@@ -16,7 +16,7 @@ import trio
 from . import codec, reading, recovery, tables
 from .clock import Clock, SystemClock
 from .context import Context
-from .database import CrashPoint, Database, no_crash
+from .database import CrashPoint, Database
 from .dispatch import Dispatcher
 from .errors import (
     ClosedError,
@@ -83,7 +83,8 @@ class Retention:
 class Queue:
     """Durable jobs in a database. Register handlers, then `async with queue.run()`.
 
-    `random_bytes` makes ids and jitter. `crash_point(name)` is called at every boundary of a job; see `Context`.
+    `random_bytes` makes ids and jitter. `crash_point(name)` is called at every boundary of a job, by default that of
+    the database.
     """
 
     def __init__(
@@ -94,14 +95,14 @@ class Queue:
         random_bytes: Callable[[int], bytes] = os.urandom,
         limits: QueueLimits | None = None,
         retention: Retention | None = None,
-        crash_point: CrashPoint = no_crash,
+        crash_point: CrashPoint | None = None,
     ) -> None:
         self.clock = clock or SystemClock()
         self._database = database
         self._random_bytes = random_bytes
         self._limits = limits or QueueLimits()
         self._retention = retention or Retention()
-        self._crash_point = crash_point
+        self._crash_point = crash_point or database.crash_point
         self._handlers: dict[str, Handler[Any, Any]] = {}
         self._dispatcher: Dispatcher | None = None
         self._is_open = False
@@ -178,6 +179,7 @@ class Queue:
             self._limits.tasks,
             self._limits.look_every_s,
             lambda: int.from_bytes(self._random_bytes(4), "big") / (2**32 - 1),
+            self.prepare,
             self._tell,
             self._tell_unseen,
             self._tell_progress,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from .context import Context
 from .database import CrashPoint, Database
 from .errors import ClosedError, NotSerialisableError, OutcomeUnknownError, OutsideError, StaleAttemptError
 from .handlers import ErrorClass, Handler
+from .job import Submission
 from .places import Places
 from .records import Claimed, Ended, Progress
 from .states import State
@@ -54,6 +56,8 @@ class Host(Protocol):
     places: Places
     crash_point: CrashPoint
     look_every_s: float
+
+    prepare: Callable[..., Submission]
 
     def fraction(self) -> float:
         """A random number from 0 to 1."""
@@ -114,7 +118,12 @@ class Run:
             try:
                 args = codec.decode(claimed.args, self._handler.args_type)
                 context = Context(
-                    self, self._host.database, self._host.clock, self._host.look_every_s, self._host.crash_point
+                    self,
+                    self._host.database,
+                    self._host.clock,
+                    self._host.look_every_s,
+                    self._host.crash_point,
+                    self._host.prepare,
                 )
                 value = await self._handler.fn(context, args)
                 await self.ensure_place()
@@ -136,7 +145,11 @@ class Run:
         reason = f"{type(error).__name__}: {error}"[:REASON_CHARACTERS_MAX]
         policy = self._handler.retry
         if error_class is ErrorClass.UNKNOWN:
-            log.warning("job.error", exc_info=error, extra={"job": self.claimed.id, "kind": self.claimed.kind})
+            # its text may hold what is private to the job: that is for the job's own history
+            where = traceback.extract_tb(error.__traceback__)[-1] if error.__traceback__ is not None else None
+            place = "" if where is None else f"{where.filename}:{where.lineno}"
+            extra = {"job": self.claimed.id, "kind": self.claimed.kind, "error": type(error).__name__, "place": place}
+            log.warning("job.error", extra=extra)
         if failures < policy.runs(error_class):
             delay_ms = policy.delay_ms(failures, self._host.fraction())
             return End(State.QUEUED, f"{reason} ({error_class.value}; run {failures})", None, delay_ms, failed=True)
@@ -148,7 +161,7 @@ class Run:
         try:
             return self._handler.classify(error)
         except Exception:
-            log.exception("job.classify_failed", extra={"kind": self.claimed.kind})
+            log.error("job.classify_failed", extra={"job": self.claimed.id, "kind": self.claimed.kind})
             return ErrorClass.UNKNOWN
 
     async def _store(self, end: End) -> None:

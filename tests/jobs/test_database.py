@@ -26,6 +26,7 @@ from p2pmem_jobs.errors import (
     MisuseError,
     NewerSchemaError,
     OpenError,
+    OutsideError,
     OwnedError,
 )
 
@@ -446,6 +447,20 @@ def test_a_disk_that_refuses_to_grow_the_file_loses_nothing_that_was_acknowledge
             return len(database.read(texts))
 
     assert trio.run(count) == acknowledged
+
+
+async def test_another_program_that_locks_the_file_is_named_as_the_cause(tmp_path: Path) -> None:
+    async with open_database(tmp_path / "a.db", blocking=InlineBlocking()) as database:
+        await database.migrate("notes", NOTES)
+        database._files.writer.execute("PRAGMA busy_timeout = 0")
+        other = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(OutsideError, match="another program"):
+            await database.write(add("no"))
+        other.execute("ROLLBACK")
+        other.close()
+        await database.write(add("yes"))
+        assert database.read(texts) == ["yes"]
 
 
 # Restores

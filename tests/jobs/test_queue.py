@@ -440,6 +440,29 @@ async def test_a_job_and_rows_of_its_submitter_are_committed_together(rig: Rig, 
         assert len(await queue.list()) == 1
 
 
+async def test_a_job_submits_another_one_once_on_behalf_of_its_owner(rig: Rig, autojump_clock: MockClock) -> None:
+    def register(queue: Queue) -> None:
+        add = queue.handler("add", version=1)(add_them)
+
+        @queue.handler("parent", version=1)
+        async def parent(context: Context, args: Add) -> str:
+            child = await context.submit("child", add, Add(args.a, 1), deadline_ms=START_MS + 10_000)
+            if context.attempt == 1:
+                await context.sleep("until the deadline is over", 20)
+                raise TransientError("again")
+            return child
+
+    async def add_them(context: Context, args: Add) -> Sum:
+        return Sum(args.a + args.b)
+
+    async with rig.open(register, memory=True) as queue:
+        job = await queue.submit("parent", Add(1, 2), owner="me")
+        child = queue.get(await job.result())
+        assert (child.parent, child.owner, child.state) == (job.id, "me", State.SUCCEEDED)
+        assert len(await queue.list()) == 2
+        assert queue.story(job.id).children == (child.id,)
+
+
 # Waits
 
 
