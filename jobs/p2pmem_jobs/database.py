@@ -31,8 +31,9 @@ from typing import Any, Generic, TypeVar
 import trio
 
 from .blocking import Blocking
-from .errors import BugError, ClosedError, DiskError, JobsError, MisuseError, OutsideError
+from .errors import BugError, ClosedError, DiskError, MisuseError, OutsideError
 from .files import MEMORY, Files, map_sqlite_error, map_sqlite_errors, open_files
+from .plain_nursery import open_plain_nursery
 from .schema import Migration, apply_migrations
 
 T = TypeVar("T")
@@ -244,6 +245,8 @@ class Database:
             for operation in group:
                 operation.error = OutsideError(f"{self._files.name}: the writer could not run: {error!r}")
         self._end_group(group)
+        if self._broken is not None:
+            raise DiskError(self._broken)
 
     def _turn_away_waiting(self) -> None:
         """After a bug ended the writer: whoever waits is told, and hangs nowhere."""
@@ -461,38 +464,23 @@ async def open_database(
     cancellation. `blocking` runs the commits: when it is shared with long work, writes wait for that.
     `crash_point(name)` is called at the points where a test may want to kill the process.
 
-    Errors: `OwnedError`, `DamagedError`, `NewerSchemaError`, `DiskError`.
+    Errors: `OwnedError`, `DamagedError`, `NewerSchemaError`, `DiskError`. When the disk fails to sync, nobody knows
+    what it holds: the block is cancelled and `DiskError` raised, for the file to be opened again.
     """
     limits = limits or Limits()
     target = None if str(path) == MEMORY else Path(path)
     files = await blocking.run(open_files, target, limits.slow_readers, limits.wal_bytes)
-    failure: BaseException | None = None
     try:
         database = Database(files, blocking, limits, crash_point)
         try:
-            async with trio.open_nursery() as nursery:
+            async with open_plain_nursery() as nursery:
                 nursery.start_soon(database._write_loop, name=f"writer of {files.name}")
                 try:
                     yield database
-                except BaseException as error:
-                    if nursery.cancel_scope.cancel_called:
-                        raise  # the writer failed; the nursery raises why
-                    failure = error
-                database._close_to_writes()
-        except BaseExceptionGroup as group:
-            raise _only_error(group) from None
+                finally:
+                    database._close_to_writes()
         finally:
             database._closed = True
     finally:
         with trio.CancelScope(shield=True):
             await blocking.run(files.close)
-    if failure is not None:
-        raise failure
-
-
-def _only_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error of this package in a group that holds one and nothing else of interest; otherwise the group."""
-    ours, others = group.split(JobsError)
-    if ours is not None and len(ours.exceptions) == 1 and others is None and isinstance(ours.exceptions[0], JobsError):
-        return ours.exceptions[0]
-    return group

@@ -65,7 +65,7 @@ class Dispatcher:
         self._tell_progress = tell_progress
         self._ready = set(handlers)  # kinds of which a claim may find something
         self._look_again_ms: int | None = 0
-        self._draining = False
+        self.stopping = trio.Event()
         self._run_ended = Signal()
 
     # The loop
@@ -73,7 +73,7 @@ class Dispatcher:
     async def dispatch(self, nursery: trio.Nursery) -> None:
         """Claims and starts jobs until it is cancelled or the queue drains."""
         with Listener((self._wake,)) as listener:
-            while not self._draining:
+            while not self.stopping.is_set():
                 room = self._room()
                 if room or self._is_time():
                     await self._claim(room, nursery)
@@ -131,7 +131,8 @@ class Dispatcher:
         try:
             await run.work()
         finally:
-            del self.runs[run.claimed.id]
+            if self.runs.get(run.claimed.id) is run:
+                del self.runs[run.claimed.id]
             self._run_ended.notify()
             self._wake.notify()
 
@@ -163,7 +164,7 @@ class Dispatcher:
             self.runs[job_id].stop(Stop.CANCELLED)
 
     def moved(self, claimed: Claimed, state: State) -> None:
-        if state is State.WAITING and self._draining:
+        if state is State.WAITING and self.stopping.is_set():
             self.runs[claimed.id].stop(Stop.DRAINED)
         self._tell(claimed.id, None)
 
@@ -178,13 +179,17 @@ class Dispatcher:
     def progressed(self, claimed: Claimed) -> None:
         self._tell_progress(claimed.id)
 
+    def stop_claiming(self) -> None:
+        """Nothing more is begun, and what cannot be stored is left to the next start."""
+        self.stopping.set()
+        self._wake.notify()
+
     async def drain(self, within_s: float) -> None:
         """Claims nothing more; lets what runs end within the time; then stops it, and returns when nothing runs.
 
         What waits is stopped at once, because it would wait on. What is stopped is queued again, not failed.
         """
-        self._draining = True
-        self._wake.notify()
+        self.stop_claiming()
         for run in list(self.runs.values()):
             if run.waits:
                 run.stop(Stop.DRAINED)

@@ -168,6 +168,7 @@ class Queue:
                 await dispatcher.drain(drain_s)
             finally:
                 self._is_open = False
+                dispatcher.stop_claiming()
                 nursery.cancel_scope.cancel()
 
     def _make_dispatcher(self) -> Dispatcher:

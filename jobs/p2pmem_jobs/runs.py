@@ -57,6 +57,7 @@ class Host(Protocol):
     crash_point: CrashPoint
     look_every_s: float
 
+    stopping: trio.Event
     prepare: Callable[..., Submission]
 
     def fraction(self) -> float:
@@ -86,6 +87,7 @@ class Run:
         self._scope = trio.CancelScope()
         self._stop: Stop | None = None
         self._has_place = True
+        self._is_waiting = False  # as the file has it
         self._place_lock: trio.Lock | None = None  # most runs never wait
 
     def stop(self, why: Stop) -> None:
@@ -165,7 +167,7 @@ class Run:
             return ErrorClass.UNKNOWN
 
     async def _store(self, end: End) -> None:
-        """Stores the end of the run, however often the disk refuses: what a handler did is not forgotten."""
+        """Stores the end of the run, however often the disk refuses, but for the queue's own end."""
         self._host.crash_point(f"{self.claimed.kind}/end/before")
         tries = 0
         while True:
@@ -180,7 +182,10 @@ class Run:
                 pause_s = _STORE_AGAIN_AFTER_S[min(tries, len(_STORE_AGAIN_AFTER_S) - 1)]
                 tries += 1
                 log.error("job.end_not_stored", extra={"job": self.claimed.id, "error": str(error)})
-                await trio.sleep(pause_s)
+                if self._host.stopping.is_set():
+                    return  # the next start finds it running, and queues it
+                with trio.move_on_after(pause_s):
+                    await self._host.stopping.wait()
             else:
                 self._host.crash_point(f"{self.claimed.kind}/end/after")
                 return
@@ -216,8 +221,9 @@ class Run:
         """
         self.waits += 1
         try:
-            if self.waits == 1 and self._has_place:
+            if self.waits == 1 and not self._is_waiting:
                 await self._move(State.WAITING, detail)
+                self._is_waiting = True
                 self._has_place = False
                 self._host.places.give_back(self.claimed.kind)
             yield self._tell
@@ -234,12 +240,14 @@ class Run:
         async with self._place_lock:
             if not self._lacks_place():
                 return
-            await self._host.places.take_again(self.claimed.kind)
-            self._has_place = True
+            if not self._has_place:
+                await self._host.places.take_again(self.claimed.kind)
+                self._has_place = True
             await self._move(State.RUNNING, "")
+            self._is_waiting = False
 
     def _lacks_place(self) -> bool:
-        return not self._has_place and not self.waits
+        return self._is_waiting and not self.waits
 
     async def _tell(self, detail: str) -> None:
         await self._host.database.write(lambda c: tables.set_detail(c, self.claimed, detail))

@@ -945,6 +945,29 @@ async def test_a_disk_that_is_full_for_a_while_delays_jobs_and_loses_none(
         assert all(job.record().attempt == 1 for job in jobs)
 
 
+async def test_a_queue_that_stops_while_the_disk_is_full_leaves_its_jobs_to_the_next_start(
+    rig: Rig, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+
+    def register(queue: Queue) -> None:
+        @queue.handler("long", version=1)
+        async def long(context: Context, args: Add) -> str:
+            await trio.sleep(10)
+            return "x" * 100_000
+
+    async with rig.open(register) as queue:
+        job = await queue.submit("long", Add(1, 0))
+        await settle()
+        writer = rig.database._files.writer
+        writer.execute(f"PRAGMA max_page_count = {writer.execute('PRAGMA page_count').fetchone()[0]}")
+        await trio.sleep(60)
+    assert rig.clock.now_ms() < START_MS + 100_000
+    async with rig.open(register) as queue:
+        assert len(await queue.job(job.id).result()) == 100_000
+        assert queue.get(job.id).attempt == 2
+
+
 async def test_two_queues_on_one_file_are_told_apart_by_its_owner(rig: Rig, autojump_clock: MockClock) -> None:
     async with rig.open(adding):
         with pytest.raises(OwnedError, match="is in use by process"):
