@@ -382,8 +382,11 @@ class Face(Protocol):
     async def leave(self, graph: str) -> None:
         """Forget a graph locally. What one said stays with the others."""
 
-    async def invite(self, graph: str, *, roles: tuple[str, ...], uses: int, life_ms: int) -> str:
-        """One string that lets its bearer ask to join; approved by this node itself while uses remain."""
+    async def invite(self, graph: str, *, roles: tuple[str, ...], uses: int, life_ms: int, ask: bool = False) -> str:
+        """One string that lets its bearer join with these roles, while uses remain; with `ask`, once the owner agrees.
+
+        Without roles it only leads who is listed already to this node.
+        """
 
     async def join(self, invite: str, *, label: str) -> GraphView:
         """Use an invite. Returns once this node is on the roster and has adopted it."""

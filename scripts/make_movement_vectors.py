@@ -132,6 +132,7 @@ def sample_messages() -> list[frames.Message]:
         frames.AskHeaders(GRAPH, (id_of(5),)),
         frames.Headers(GRAPH, (b"a header",)),
         frames.NotGiven(101),
+        frames.Peers(GRAPH, ("/ip4/127.0.0.1/tcp/4001/p2p/12D3KooWExample",)),
     ]
 
 

@@ -17,7 +17,7 @@ from math import isinf
 from typing import Final
 
 import trio
-from p2pmem_jobs.clock import Clock
+from p2pmem_jobs import Clock, Listener, Signal
 from p2pmem_protocol.errors import MisuseError, OutsideError, RefusedError
 from p2pmem_protocol.frames import Peers
 from p2pmem_protocol.gossip import Close, Command, Compare, Gossip, GossipStatistics, Reconcile, Wake
@@ -102,6 +102,7 @@ class Exchange:
         self._compared: dict[tuple[PeerId, GraphId], LastComparison] = {}
         self._tick = trio.Event()
         self._news = trio.Event()
+        self._acknowledged = Signal()
         self.client = SyncClient(network, holdings, clock)
         self.server = SyncServer(
             holdings,
@@ -193,9 +194,11 @@ class Exchange:
         self._want_all(graph)
         self.dialer.dial_soon()
 
-    def is_pressed(self, graph: GraphId) -> bool:
-        """Whether who publishes should wait."""
-        return self._gossip.is_pressed(graph)
+    async def room(self, graph: GraphId) -> None:
+        """Return once members take what is published: who publishes faster waits here. Cancel it with a scope."""
+        with Listener((self._acknowledged,)) as listener:
+            while self._gossip.is_pressed(graph):
+                await listener.wait()
 
     # Commands of the machine
 
@@ -213,6 +216,7 @@ class Exchange:
                 case Close(peer):
                     self._sessions.close(PeerId(peer))
         self._tick.set()
+        self._acknowledged.notify()
 
     async def _run_ticks(self) -> None:
         while True:

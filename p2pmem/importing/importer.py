@@ -54,7 +54,7 @@ MIB: Final = 1024 * 1024
 class ImportLimits:
     """What one import may cost. What it may *say* is a limit of content and of the protocol.
 
-    `memory_bytes` is the address space of a worker, of which some 100 MiB are its own. A worker that used more than
+    `memory_bytes` is the address space of a worker, of which some 100 MiB are its own. A worker that holds more than
     `keep_bytes` of memory, or failed, is ended instead of kept. At most `workers` run at a time, `idle` are kept.
     """
 
@@ -64,7 +64,7 @@ class ImportLimits:
     wall_seconds: float = 60.0
     workers: int = 2
     idle: int = 1
-    keep_bytes: int = 128 * MIB
+    keep_bytes: int = 64 * MIB
 
 
 @dataclass(frozen=True, slots=True)

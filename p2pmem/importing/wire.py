@@ -37,7 +37,7 @@ class BadFrameError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A worker's good answer, and its greatest memory so far, by which the node decides whether to keep it."""
+    """A worker's good answer, and the memory that it holds, by which the node decides whether to keep it."""
 
     imported: Imported
     resident_bytes: int

@@ -10,6 +10,7 @@ goes wrong inside of the parser ends this process and nothing else.
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
 import sys
@@ -43,6 +44,11 @@ def _allow_cpu(seconds: int) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + seconds + 1, most))
 
 
+def _resident_bytes(statm: int) -> int:
+    """What this process holds now. The `ru_maxrss` of a process begins with that of its parent, so it says nothing."""
+    return int(os.pread(statm, 256, 0).split()[1]) * resource.getpagesize()
+
+
 def main(memory_bytes: int, input_bytes_max: int) -> None:
     """Serve until the input ends."""
     # Everything is loaded before files can no longer be opened.
@@ -54,6 +60,7 @@ def main(memory_bytes: int, input_bytes_max: int) -> None:
     from p2pmem.importing.parsing import import_bytes
 
     source, sink = sys.stdin.buffer, sys.stdout.buffer
+    statm = os.open("/proc/self/statm", os.O_RDONLY)
     _give_up(memory_bytes)
     while True:
         head_bytes, payload_bytes = wire.lengths(_read(source, wire.LENGTHS_BYTES), input_bytes_max)
@@ -69,8 +76,7 @@ def main(memory_bytes: int, input_bytes_max: int) -> None:
             raise SystemExit(wire.EXIT_OUT_OF_MEMORY) from None
         else:
             content = imported.content.data
-            # ru_maxrss is in KiB on Linux.
-            reply = wire.Answer(imported, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+            reply = wire.Answer(imported, _resident_bytes(statm))
             del imported
         sink.write(wire.frame(wire.answer_head(reply), content))
         sink.write(content)

@@ -61,7 +61,7 @@ CREATE TABLE chain_fact(
 
 CREATE TABLE invite(
     token_hash BLOB PRIMARY KEY, graph BLOB NOT NULL, roles INTEGER NOT NULL, uses INTEGER NOT NULL,
-    expires_ms INTEGER NOT NULL
+    expires_ms INTEGER NOT NULL, asks INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE join_request(
     id BLOB PRIMARY KEY, graph BLOB NOT NULL, agent BLOB NOT NULL, label TEXT NOT NULL, roles INTEGER NOT NULL,

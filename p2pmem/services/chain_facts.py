@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from p2pmem_protocol.names import GraphId, VersionKey
+from p2pmem_protocol.names import Address, GraphId, VersionKey
 from p2pmem_protocol.view import Anchored
 
 from p2pmem.ledger.graph import LedgerGraph
@@ -14,12 +14,17 @@ from p2pmem.ledger.ledger import ChainFact, Ledger
 class ChainFacts:
     """Anchors by version. Without a chain, claims are all there is."""
 
-    def __init__(self, ledger: Ledger, chain_id: int) -> None:
-        """`chain_id` is that of the chain that this node asks, 0 when it has none."""
+    def __init__(self, ledger: Ledger, chain_id: int, contract: Address | None) -> None:
+        """`chain_id` and `contract` are those that this node asks; 0 and None when it has no chain."""
         self._ledger = ledger
         self._chain_id = chain_id
+        self._contract = contract
         self._wanted: dict[GraphId, dict[VersionKey, bool]] = {}
         """Versions to anchor, and whether a job was asked for them since this process began."""
+
+    def chain_and_contract(self) -> tuple[int, Address | None]:
+        """What a graph that is to be anchored names."""
+        return self._chain_id, self._contract
 
     def anchors(self, graph: LedgerGraph) -> bool:
         """Whether published versions of this graph are to be anchored by this node."""

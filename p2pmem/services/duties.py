@@ -11,22 +11,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from p2pmem_jobs import FullError, Queue
+from p2pmem_jobs import FullError, Job, Queue
 from p2pmem_protocol.bodies import Ack
-from p2pmem_protocol.errors import RefusedError
 from p2pmem_protocol.evidence import Decision
+from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.limits import DAY_MS
 from p2pmem_protocol.names import Address, AssetKey, GraphId, VersionKey
 from p2pmem_protocol.view import VersionView, deadline
 
-from p2pmem.exchange.holdings import OWN
-from p2pmem.ledger.admission import Admission
 from p2pmem.ledger.batch import Delta
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.services.signing import Signing
-from p2pmem.work.verifying import ReviewArgs, SubjectArgs, VerifyingJobs, version_view
+from p2pmem.work.outgoing import NotAdmittedError, Outgoing
+from p2pmem.work.verifying import ReviewArgs, SaidResult, SubjectArgs, VerifyingJobs, version_view
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +51,7 @@ class Duties:
     def __init__(
         self,
         ledger: Ledger,
-        admission: Admission,
+        outgoing: Outgoing,
         signing: Signing,
         jobs: VerifyingJobs,
         queue: Queue,
@@ -60,7 +59,7 @@ class Duties:
         reviews_by_itself: bool,
     ) -> None:
         self._ledger = ledger
-        self._admission = admission
+        self._outgoing = outgoing
         self._signing = signing
         self._jobs = jobs
         self._queue = queue
@@ -107,13 +106,10 @@ class Duties:
             if max(promised, default=0) - now_ms > RENEWED_BEFORE_MS:
                 continue
             envelope = self._signing.envelope(graph, agent, Kind.ACK, Ack(key.root), expires_at_ms=now_ms + PROMISE_MS)
-            batch = self._admission.new_batch(OWN)
             try:
-                self._admission.take(envelope, envelope.encode(), batch)
-            except RefusedError as refused:
-                log.info("ack.refused", extra={"reason": refused.reason.name})
-                continue
-            await self._ledger.commit(batch)
+                await self._outgoing.admit(envelope)
+            except NotAdmittedError as refused:
+                log.info("ack.refused", extra={"why": str(refused)})
 
     def open_reviews(self) -> Iterator[OpenReview]:
         """Proposals that wait for this node's verifiers, whatever its policy is."""
@@ -148,14 +144,17 @@ class Duties:
             return
         for review in self._reviews_of(graph, key):
             if self._is_held(graph, key):
-                await self.submit(review, None, "")
+                try:
+                    await self.submit(review, None, "")
+                except FullError:
+                    log.warning("review.queue_full")
 
     def _is_held(self, graph: LedgerGraph, key: VersionKey) -> bool:
         view = version_view(graph, key, self._ledger.clock.now_ms())
         return view is not None and view.content_hash in self._ledger.held
 
-    async def submit(self, review: OpenReview, decision: Decision | None, reason: str) -> str:
-        """Give a verdict as a job: a person's `decision`, or None for the policy. Returns the job's id."""
+    async def submit(self, review: OpenReview, decision: Decision | None, reason: str) -> Job[SaidResult]:
+        """Give a verdict as a job: a person's `decision`, or None for the policy."""
         args = ReviewArgs(
             SubjectArgs.of(review.graph, review.subject),
             review.quorum,
@@ -164,9 +163,9 @@ class Duties:
             reason,
         )
         key = f"{review.verifier}:{review.quorum.hex()}:{review.subject}:{int(decision) if decision else 0}"
-        try:
-            job = await self._queue.submit(self._jobs.review, args, dedupe_key=key[:200])
-        except FullError:
-            log.warning("review.queue_full")
-            return ""
-        return job.id
+        return await self._queue.submit(self._jobs.review, args, dedupe_key=keccak256(key.encode()).hex())
+
+    @property
+    def policy(self) -> str:
+        """How proposals are reviewed here: `auto` by the node itself, `manual` by a person."""
+        return "auto" if self._reviews_by_itself else "manual"

@@ -78,7 +78,7 @@ class Joining:
 
     # Inviting
 
-    async def invite(self, graph: LedgerGraph, roles: Role, uses: int, life_ms: int) -> Invite:
+    async def invite(self, graph: LedgerGraph, roles: Role, uses: int, life_ms: int, *, ask: bool = False) -> Invite:
         """Make an invite. Only the owner's node can: it is the one that may list somebody.
 
         `roles` 0 makes one without a token: it leads who is listed already to this node, and gives nobody a right.
@@ -94,9 +94,10 @@ class Joining:
         if not 1 <= uses <= USES_MAX or life_ms <= 0:
             raise MisuseError(f"an invite has 1 to {USES_MAX} uses and a life above 0")
         token = self._ledger.random_bytes(TOKEN_BYTES)
-        row = (keccak256(token), graph.id, int(roles), uses, self._ledger.clock.now_ms() + life_ms)
+        ends_ms = self._ledger.clock.now_ms() + life_ms
+        row = (keccak256(token), graph.id, int(roles | Role.READER), uses, ends_ms, int(ask))
         await self._ledger.database.write(
-            lambda connection: connection.execute("INSERT INTO invite VALUES (?, ?, ?, ?, ?)", row)
+            lambda connection: connection.execute("INSERT INTO invite VALUES (?, ?, ?, ?, ?, ?)", row)
         )
         return Invite(self._ledger.network, graph.name, addresses, graph.head.id, token)
 
@@ -226,18 +227,75 @@ class Joining:
         now_ms = self._ledger.clock.now_ms()
         token_hash = keccak256(ask.token)
 
-        def use(connection: sqlite3.Connection) -> int:
+        def use(connection: sqlite3.Connection) -> tuple[int, bool] | None:
             row = connection.execute(
                 "UPDATE invite SET uses = uses - 1 "
-                "WHERE token_hash = ? AND graph = ? AND uses > 0 AND expires_ms > ? RETURNING roles",
+                "WHERE token_hash = ? AND graph = ? AND uses > 0 AND expires_ms > ? RETURNING roles, asks",
                 (token_hash, graph.id, now_ms),
             ).fetchone()
-            return int(row[0]) if row else 0
+            return (int(row[0]), bool(row[1])) if row else None
 
-        roles = await self._ledger.database.write(use)
-        if not roles:
+        if self._waits(graph, agent):
+            return Answer(Reply.WAITING)
+        used = await self._ledger.database.write(use)
+        if used is None:
             return Answer(Reply.NO)
-        member = Member(agent, Role(roles), ask.label, now_ms)
-        await self._membership.list_member(graph, member)
+        roles, asks = Role(used[0]), used[1]
+        if asks:
+            return await self._note_request(graph, agent, ask.label, roles, peer)
+        await self._membership.list_member(graph, Member(agent, roles, ask.label, now_ms))
         log.info("join.listed", extra={"graph": str(graph.name), "agent": str(agent), "peer": peer})
         return Answer(Reply.LISTED, self._chain(graph))
+
+    # Requests that wait for a person
+
+    def _waits(self, graph: LedgerGraph, agent: Address) -> bool:
+        return any(request.agent == agent for request in self.requests(graph))
+
+    async def _note_request(self, graph: LedgerGraph, agent: Address, label: str, roles: Role, peer: PeerId) -> Answer:
+        if len(self.requests(graph)) >= WAITING_MAX:
+            return Answer(Reply.NO)
+        now_ms = self._ledger.clock.now_ms()
+        request_id = keccak256(graph.id + agent + now_ms.to_bytes(8))
+        row = (request_id, graph.id, agent, label, int(roles), peer, now_ms)
+        await self._ledger.database.write(
+            lambda connection: connection.execute("INSERT INTO join_request VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        )
+        return Answer(Reply.WAITING)
+
+    def requests(self, graph: LedgerGraph | None) -> list[JoinRequest]:
+        """Who waits to be let in, oldest first."""
+        rows = self._ledger.database.read(
+            lambda connection: connection.execute(
+                "SELECT id, graph, agent, label, roles, peer, asked_ms FROM join_request "
+                "WHERE ?1 IS NULL OR graph = ?1 ORDER BY asked_ms",
+                (graph.id if graph is not None else None,),
+            ).fetchall()
+        )
+        return [
+            JoinRequest(row[0], GraphId(row[1]), Address(row[2]), row[3], Role(row[4]), row[5], row[6]) for row in rows
+        ]
+
+    async def decide(self, request_id: bytes, *, approve: bool) -> None:
+        """Let somebody in, or not. Either way the request is gone."""
+        found = next((it for it in self.requests(None) if it.id == request_id), None)
+        if found is None:
+            raise MisuseError("there is no such request; `p2pmem graph requests` lists those that wait")
+        if approve:
+            graph = self._ledger.graph(found.graph)
+            now_ms = self._ledger.clock.now_ms()
+            await self._membership.list_member(graph, Member(found.agent, found.roles, found.label, now_ms))
+        await self._ledger.database.write(
+            lambda connection: connection.execute("DELETE FROM join_request WHERE id = ?", (request_id,))
+        )
+
+    async def leave(self, graph: LedgerGraph) -> None:
+        """Forget a graph here. What was said in it stays with the others."""
+        if self._membership.is_owner_here(graph):
+            raise MisuseError(f"the owner of {graph.name} cannot leave it; its root key names another owner first")
+        now_ms = self._ledger.clock.now_ms()
+        await self._ledger.database.write(
+            lambda connection: connection.execute("UPDATE graph SET left_ms = ? WHERE id = ?", (now_ms, graph.id))
+        )
+        self._ledger.graphs.pop(graph.id, None)
+        self._ledger.wake()

@@ -11,6 +11,7 @@ from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.hashing import ZERO_HASH
 from p2pmem_protocol.names import Address, GraphName
 from p2pmem_protocol.roster import Access, Body, Limits, Member, Quorum, Role, Roster, sign_roster
+from p2pmem_protocol.rosters_change import AddMember, Change, RemoveMember, SetQuorum, SetRoles, next_roster
 
 from p2pmem.exchange.holdings import OWN
 from p2pmem.keyring import Keyring
@@ -35,6 +36,7 @@ class Founding:
     acks_min: int = 0
     chain: int = 0
     contract: Address | None = None
+    label: str = ""
 
 
 class Membership:
@@ -54,7 +56,7 @@ class Membership:
         existing = self._ledger.graphs.get(name.id)
         if existing is not None:
             raise MisuseError(f"{name} exists already; choose another slug")
-        members = _with_owner(founding.members, key.address, self._ledger.clock.now_ms())
+        members = _with_owner(founding, key.address, self._ledger.clock.now_ms())
         body = first_body(name, members, founding, key.address)
         roster = sign_roster(
             name,
@@ -82,34 +84,35 @@ class Membership:
             raise MisuseError(f"{graph.name} is forked, so nothing may follow its head: {graph.trouble}")
         return graph.head
 
-    async def list_member(self, graph: LedgerGraph, member: Member) -> LedgerGraph:
-        """Add a member, or change its roles by adding some. The quorum stays as it is."""
+    async def change(
+        self, graph: LedgerGraph, *, set_: tuple[Member, ...], remove: tuple[Address, ...], m: int | None
+    ) -> LedgerGraph:
+        """One signed step: members in and out, roles, the quorum. What a removed member said so far is kept."""
         async with self._signing:
             head = self.check_owner(graph)
-            known = head.body.by_address.get(member.address)
-            if known is not None:
-                member = replace(known, roles=known.roles | member.roles)
-                if member == known:
-                    return graph
-            members = {**head.body.by_address, member.address: member}
-            body = replace(head.body, members=tuple(members[address] for address in sorted(members)))
-            return await self.sign_next(graph, body)
+            changes: list[Change] = [RemoveMember(address) for address in remove]
+            for member in set_:
+                if member.address in head.body.by_address:
+                    changes.append(SetRoles(member.address, member.roles))
+                else:
+                    changes.append(AddMember(member.address, member.roles, member.label))
+            if m is not None:
+                changes.append(SetQuorum(m))
+            if not changes:
+                raise MisuseError("nothing is to change: name a member to set or to remove, or an M")
+            plan = next_roster(graph.set, changes, self._ledger.clock.now_ms())
+            for note in plan.notes:
+                log.info("roster.note", extra={"graph": str(graph.name), "note": note})
+            return await self._adopt(graph.name, plan.sign(self._keyring.get(plan.signer)))
 
-    async def sign_next(self, graph: LedgerGraph, body: Body) -> LedgerGraph:
-        """Sign and adopt the roster with `body` that follows the head."""
+    async def list_member(self, graph: LedgerGraph, member: Member) -> LedgerGraph:
+        """Add a member, or add to the roles of one. Nothing is new: nothing is signed."""
         head = self.check_owner(graph)
-        roster = sign_roster(
-            graph.name,
-            self._ledger.network,
-            version=head.header.version + 1,
-            term=head.header.term,
-            parent=head.id,
-            parent_term=head.header.term,
-            owner=head.header.owner,
-            body=body,
-            signer=self._keyring.get(head.header.owner),
-        )
-        return await self._adopt(graph.name, roster)
+        known = head.body.by_address.get(member.address)
+        if known is not None and member.roles | known.roles == known.roles:
+            return graph
+        roles = member.roles | (known.roles if known else Role.READER)
+        return await self.change(graph, set_=(replace(member, roles=roles),), remove=(), m=None)
 
     async def _adopt(self, name: GraphName, roster: Roster) -> LedgerGraph:
         with trio.CancelScope(shield=True):
@@ -125,13 +128,15 @@ class Membership:
         return graph
 
 
-def _with_owner(members: tuple[Member, ...], owner: Address, now_ms: int) -> tuple[Member, ...]:
-    listed = {member.address: replace(member, since_ms=now_ms) for member in members}
-    if len(listed) != len(members):
+def _with_owner(founding: Founding, owner: Address, now_ms: int) -> tuple[Member, ...]:
+    listed = {member.address: replace(member, since_ms=now_ms) for member in founding.members}
+    if len(listed) != len(founding.members):
         raise MisuseError("a member is named twice")
     mine = listed.get(owner)
     everything = Role.all() & ~Role.VERIFIER
-    listed[owner] = replace(mine, roles=mine.roles | everything) if mine else Member(owner, everything, "", now_ms)
+    if mine is None:
+        mine = Member(owner, everything, founding.label, now_ms)
+    listed[owner] = replace(mine, roles=mine.roles | everything)
     return tuple(listed[address] for address in sorted(listed))
 
 

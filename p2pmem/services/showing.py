@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+import base64
+import json
+from typing import Any
+
+from p2pmem_jobs import JobRecord, State
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.evidence import Evidence
 from p2pmem_protocol.hashing import keccak256
-from p2pmem_protocol.names import Address, AssetKey, check_name, hex_id
+from p2pmem_protocol.names import ADDRESS_BYTES, Address, AssetKey, GraphId, check_name, hex_id
 from p2pmem_protocol.records import SealedRecord
 from p2pmem_protocol.trust import Floor, Line, TrustReport
 from p2pmem_protocol.view import Anchored, AssetView, VersionView, copies
 
 from p2pmem import face
-from p2pmem.face import AnchorView, DraftView, GraphView, Layer, MemberView, SignerView, TrustView
+from p2pmem.face import (
+    AnchorView,
+    ChangeEvent,
+    DraftView,
+    GraphView,
+    JobView,
+    Layer,
+    MemberView,
+    SignerView,
+    TrustView,
+)
 from p2pmem.ledger.drafts import Draft
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.services.chain_facts import ChainFacts
 from p2pmem.services.projector import layer_iri
+from p2pmem.store.query import AnswerKind, QueryAnswer
+from p2pmem.store.terms import to_oxigraph
 
 
 def parse_reference(reference: str, default_author: Address) -> tuple[AssetKey, int | None]:
@@ -146,6 +163,66 @@ class Showing:
             counts=line.counts,
         )
 
+    def job(self, record: JobRecord) -> JobView:
+        """A job, with what it is about taken from its arguments."""
+        args = json.loads(record.args)
+        subject = args.get("subject", args)
+        graph = self._ledger.graphs.get(GraphId(_bytes(subject.get("graph"))))
+        author = _bytes(subject.get("author") or args.get("agent"))
+        name = subject.get("name")
+        reference = f"{Address(author)}/{name}" if name and len(author) == ADDRESS_BYTES else ""
+        if reference and "version" in subject:
+            reference += f"@{subject['version']}"
+        waits = record.state is State.WAITING
+        return JobView(
+            id=record.id,
+            kind=record.kind,
+            state=record.state.value,
+            reference=reference,
+            graph=str(graph.name) if graph is not None else "",
+            created_ms=record.submitted_ms,
+            updated_ms=record.ended_ms or self._ledger.clock.now_ms(),
+            attempts=record.attempt,
+            progress=record.detail if not waits else "",
+            waiting_for=record.detail if waits else record.parked or "",
+            error=record.error or "",
+            result=_plain(json.loads(record.result)) if record.result is not None else None,
+        )
+
+    def answer(self, answer: QueryAnswer) -> face.QueryAnswer:
+        """An answer of the store."""
+        kind = answer.kind
+        rows = answer.rows() if kind is AnswerKind.SELECT else ()
+        return face.QueryAnswer(
+            kind={AnswerKind.SELECT: "rows", AnswerKind.ASK: "boolean", AnswerKind.GRAPH: "triples"}[kind],
+            variables=answer.variables if kind is AnswerKind.SELECT else (),
+            rows=tuple(tuple(str(to_oxigraph(it)) if it is not None else None for it in row) for row in rows),
+            boolean=answer.boolean if kind is AnswerKind.ASK else None,
+            triples=answer.n_triples if kind is AnswerKind.GRAPH else "",
+            position=answer.position,
+            truncated=answer.truncated,
+        )
+
+    def events(self, since: int, limit: int) -> list[ChangeEvent]:
+        """Changes after a position."""
+        rows = self._ledger.database.read(
+            lambda connection: connection.execute(
+                "SELECT position, at_ms, graph, what, author, name FROM event WHERE position > ? "
+                "ORDER BY position LIMIT ?",
+                (since, limit),
+            ).fetchall()
+        )
+        return [
+            ChangeEvent(
+                position=position,
+                what=what,
+                graph=str(graph.name) if (graph := self._ledger.graphs.get(GraphId(graph_id))) is not None else "",
+                reference=f"{Address(author)}/{name}" if author is not None else "",
+                at_ms=at_ms,
+            )
+            for position, at_ms, graph_id, what, author, name in rows
+        ]
+
     def _anchor(self, graph: LedgerGraph, view: VersionView) -> AnchorView | None:
         fact = self._facts.fact(graph, view.key)
         if fact is not None:
@@ -158,3 +235,15 @@ class Showing:
             return None
         claim = min(claims, key=lambda record: record.id)
         return AnchorView(Anchored.CLAIMED.value, claim.chain, str(claim.contract), "", 0, hex_id(claim.batch_root))
+
+
+def _bytes(value: object) -> bytes:
+    """A byte string as the job queue writes it."""
+    return base64.b64decode(value["$bytes"]) if isinstance(value, dict) and "$bytes" in value else b""
+
+
+def _plain(value: Any) -> Any:
+    """A job's result with ids as hexadecimal text."""
+    if isinstance(value, dict):
+        return hex_id(_bytes(value)) if "$bytes" in value else {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list) else value

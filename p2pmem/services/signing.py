@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from p2pmem_protocol.bodies import Body, ContentRef, Sealed
 from p2pmem_protocol.content import Content
 from p2pmem_protocol.credential import SignedActFor
-from p2pmem_protocol.envelope import NEVER, Envelope, Item, Unsigned
+from p2pmem_protocol.envelope import NEVER, Envelope, Unsigned
 from p2pmem_protocol.evidence import Decision, Endorse, Endorsement, Evidence, Method, Verdict
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import Address, VersionKey
@@ -84,7 +84,7 @@ class Signing:
 
     def endorsement(
         self, graph: LedgerGraph, agent: Address, subject: VersionKey, decision: Endorse, reason: str
-    ) -> Item:
+    ) -> Evidence:
         statement = Endorsement(self._ledger.network, graph.id, subject, decision, reason, agent)
         return Evidence.sign(statement, self._keyring.get(agent))
 
@@ -97,6 +97,6 @@ class Signing:
         decision: Decision,
         method: Method,
         reason: str,
-    ) -> Item:
+    ) -> Evidence:
         statement = Verdict(self._ledger.network, graph.id, quorum, subject, decision, method, reason, agent)
         return Evidence.sign(statement, self._keyring.get(agent))

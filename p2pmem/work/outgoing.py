@@ -86,6 +86,19 @@ class Outgoing:
             )
         return in_set
 
+    async def admit(self, item: Item) -> None:
+        """Admit what was signed outside of any job; returns when it is on disk.
+
+        Raises `NotAdmittedError` when the rules of the graph refuse it.
+        """
+        with trio.CancelScope(shield=True):
+            batch = self._admission.new_batch(OWN)
+            try:
+                self._admission.take(item, item.encode(), batch)
+            except RefusedError as refused:
+                raise NotAdmittedError(explain(refused)) from refused
+            await self._ledger.commit(batch)
+
 
 _EXPLAINED = {
     Reason.NOT_LISTED: "the agent has no right to this in the graph; the owner gives it with `p2pmem graph members`",

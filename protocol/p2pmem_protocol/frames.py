@@ -181,7 +181,7 @@ class Headers:
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """Where the sender, and the members of a graph that it is connected to, can be dialled: multiaddrs with peer ids."""
+    """Where the sender and the members of a graph that it is connected to can be dialled: multiaddrs with peer ids."""
 
     graph: bytes
     addresses: tuple[str, ...] = ()

@@ -20,6 +20,7 @@ from p2pmem_protocol.frames import (
     Message,
     NotGiven,
     Part,
+    Peers,
     RoundMessage,
     RoundOpen,
     Skipped,
@@ -64,6 +65,7 @@ messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(AskHeaders, hashes, several(hashes)),
     st.builds(Headers, hashes, several(blobs), st.booleans()),
     st.builds(NotGiven, small),
+    st.builds(Peers, hashes, st.lists(st.text("/abc.019é", min_size=1, max_size=40), max_size=3).map(tuple)),
 )
 
 

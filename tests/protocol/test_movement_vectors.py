@@ -111,6 +111,8 @@ def test_messages(case: dict[str, Any]) -> None:
         read = getattr(message, name)
         if isinstance(value, str):
             assert read == raw(value)
+        elif name == "addresses":
+            assert read == tuple(value)
         elif isinstance(value, (int, bool)):
             assert read == value
         else:

@@ -159,6 +159,21 @@ def test_each_limit_of_the_budget_is_exact() -> None:
         assert caught.value.reason is Reason.CONTENT_OVER_BUDGET
 
 
+@pytest.mark.parametrize(
+    ("quads", "work"),
+    [
+        pytest.param(clique(5), Work(485, 4_080, 8_680, 2), id="complete graph of 5"),
+        pytest.param(clique(6), Work(3_606, 37_440, 79_260, 2), id="complete graph of 6"),
+        pytest.param(ring(100), Work(10_000, 20_000, 40_000, 100), id="ring of 100"),
+        pytest.param(list_of_equal_literals(50), Work(2_304, 4_608, 9_216, 48), id="list of 50"),
+        pytest.param(star(5), Work(985, 2_230, 4_990, 3), id="two hubs with 5 leaves"),
+        pytest.param(grid(4), Work(5_456, 21_824, 45_312, 12), id="torus of 16"),
+    ],
+)
+def test_what_is_counted_is_part_of_the_protocol(quads: list[Quad], work: Work) -> None:
+    assert canonicalize(quads).work == work
+
+
 def test_blank_nodes_that_differ_at_once_use_no_budget() -> None:
     quads: list[Quad] = [(f"_:n{n}", P, f'"{n}"', "") for n in range(100)]
     assert canonicalize(quads, Budget(0, 0, 0, 0)).work == Work()

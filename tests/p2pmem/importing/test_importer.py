@@ -186,6 +186,14 @@ async def test_a_warm_worker_that_died_meanwhile_is_replaced(importer: Importer)
     assert importer.statistics().started == 2
 
 
+async def test_a_worker_is_kept_however_large_the_node_itself_is(importer: Importer) -> None:
+    """A process inherits the peak of its parent; that must not count as its own."""
+    held = b"x" * (2 * ImportLimits().keep_bytes)
+    await importer.load(ONE)
+    assert importer.statistics().idle == 1
+    del held
+
+
 async def test_a_worker_that_grew_is_not_kept() -> None:
     async with Importer(ImportLimits(keep_bytes=MIB)) as importer:
         await importer.load(ONE)
