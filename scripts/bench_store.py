@@ -8,6 +8,7 @@ Each asset has five statements, one of which many assets share; the assets lie i
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 import shutil
@@ -61,6 +62,14 @@ def main() -> None:
             print(f"{name:<66} {figure:>12,.2f}")
 
 
+def resident_mb() -> float:
+    """Memory of this process, in MB; 0 where the system does not say."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return 0
+    return int(status.read_text().split("VmRSS:")[1].split()[0]) / 1_000
+
+
 async def bench(folder: Path, assets: int, batch: int, chance: random.Random) -> Figures:
     figures: Figures = {}
     async with open_projection(folder / "store", Threads()) as projection:
@@ -76,12 +85,13 @@ async def bench(folder: Path, assets: int, batch: int, chance: random.Random) ->
 async def bench_store(
     projection: OxigraphProjection, figures: Figures, assets: int, batch: int, chance: random.Random
 ) -> None:
-    placements = [place(number, number % 4) for number in range(assets)]
-
     async def put(some: list[Placement]) -> None:
         await projection.apply(projection.position + 1, some)
 
+    placements = [place(number, number % 4) for number in range(assets)]
+    held_mb = resident_mb()
     await rate(figures, "assets put", put, placements, batch)
+    figures[f"memory of the store after {assets} assets, MB"] = resident_mb() - held_mb
     single = [place(number, number % 4) for number in range(assets, assets + 1_000)]
     await rate(figures, "assets put", put, single, 1)
     moved = [place(number, (number + 1) % 4) for number in range(min(assets, 10_000))]
@@ -133,10 +143,10 @@ async def bench_sweep(projection: OxigraphProjection, figures: Figures, assets: 
 
 async def bench_text(index: TextIndex, figures: Figures, assets: int, batch: int, chance: random.Random) -> None:
     words = [f"word{number}" for number in range(20_000)]
-    weights = [1 / (rank + 2) for rank in range(len(words))]
+    weights = list(itertools.accumulate(1 / (rank + 2) for rank in range(len(words))))
     entries = []
     for number in range(assets):
-        text = " ".join(chance.choices(words, weights, k=40))
+        text = " ".join(chance.choices(words, cum_weights=weights, k=40))
         content = f'<http://example.org/s/{number}> <http://example.org/says> "{text}" .\n'.encode()
         passages = extract_passages(content).passages
         author, layer = f"0x{number % 50}", "shared"
@@ -149,7 +159,7 @@ async def bench_text(index: TextIndex, figures: Figures, assets: int, batch: int
     filter_ = TextFilter(("cg",), now_ms=1, least_level=1)
 
     async def search(count: int) -> None:
-        await index.search(" ".join(chance.choices(words, weights, k=count)), 10, filter_)
+        await index.search(" ".join(chance.choices(words, cum_weights=weights, k=count)), 10, filter_)
 
     await latency(figures, "search, any of 3 words, top 10", search, [3] * 200)
     await latency(figures, "search, any of 8 words, top 10", search, [8] * 200)
