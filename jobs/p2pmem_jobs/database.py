@@ -1,0 +1,499 @@
+"""One SQLite file, one owner, one writer that commits in groups.
+
+A write is a function of the connection. It runs inside the next transaction, in a savepoint of its own, and its caller
+goes on when that transaction is on disk. While one transaction is being synced, the next group gathers: the more
+callers, the cheaper each write (a durable commit costs milliseconds, a write in a group some ten microseconds).
+
+What a write may count on:
+
+* it is alone: no other write runs at the same time, and it sees all earlier ones, also those of its own group;
+* an exception takes back its own part, reaches its own caller, and nobody else notices;
+* when `write` returns, the rows are durable (WAL, `synchronous=FULL`); when it raises, none of them exist;
+* a caller that is cancelled while its write waits has not written; one whose write has begun waits for the commit.
+
+    queued --taken into a group--> begun --committed, or failed--> ended
+    queued --caller cancelled--> withdrawn
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import Enum, unique
+from pathlib import Path
+from types import CoroutineType
+from typing import Any, Generic, TypeVar
+
+import trio
+
+from .blocking import Blocking
+from .errors import BugError, ClosedError, DiskError, JobsError, MisuseError, OutsideError
+from .files import MEMORY, Files, map_sqlite_error, map_sqlite_errors, open_files
+from .schema import Migration, apply_migrations
+
+T = TypeVar("T")
+Write = Callable[[sqlite3.Connection], T]
+CrashPoint = Callable[[str], None]
+
+_INSTRUCTIONS_BETWEEN_LOOKS = 20_000  # of SQLite's machine; about a millisecond
+
+# SQLite asks the authoriser when it compiles a statement, and Python keeps compiled statements by their text. The mark
+# keeps ours apart from the same words in a write, which must be refused.
+_BEGIN = "BEGIN IMMEDIATE /* group */"
+_COMMIT = "COMMIT /* group */"
+_ROLLBACK = "ROLLBACK /* group */"
+_SAVEPOINT = "SAVEPOINT operation /* group */"
+_RELEASE = "RELEASE operation /* group */"
+_ROLLBACK_TO = "ROLLBACK TO operation /* group */"
+
+# An fsync that failed may have thrown the pages away: what the disk holds is unknown until the file is opened again.
+_SYNC_FAILURES = frozenset({sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC})
+
+
+def no_crash(_: str) -> None:
+    """The crash point of programs that are not being tested: does nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of a database.
+
+    operations_per_commit: the largest group. Larger groups are not much cheaper, and hold up whoever waits behind them.
+    waiting_operations: writes that may wait; further callers are held back until there is room.
+    slow_readers: reads that run in worker threads at once.
+    wal_bytes: the size to which the write-ahead log is cut back after a checkpoint.
+    """
+
+    operations_per_commit: int = 256
+    waiting_operations: int = 4096
+    slow_readers: int = 2
+    wal_bytes: int = 16 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        if min(self.operations_per_commit, self.waiting_operations, self.slow_readers, self.wal_bytes) < 1:
+            raise MisuseError("every limit of a database is at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseStatistics:
+    """Counts since the file was opened.
+
+    operations: writes that were committed. failed: writes that raised, and took back their part.
+    commits: transactions. failed_commits: transactions that the disk refused.
+    largest_group: operations in the largest transaction. waiting: writes that wait now.
+    reads, slow_reads: inline and in worker threads.
+    """
+
+    operations: int
+    failed: int
+    commits: int
+    failed_commits: int
+    largest_group: int
+    waiting: int
+    reads: int
+    slow_reads: int
+
+
+@unique
+class _State(Enum):
+    QUEUED = "queued"
+    BEGUN = "begun"
+    ENDED = "ended"
+    WITHDRAWN = "withdrawn"
+
+
+class _Operation(Generic[T]):
+    """A write, from its caller to its commit. `alone` ones run outside a transaction (checkpoint, compact)."""
+
+    __slots__ = ("after", "alone", "error", "fn", "result", "state", "task")
+
+    def __init__(self, fn: Write[T], after: Callable[[T], object] | None, alone: bool) -> None:
+        self.fn = fn
+        self.after = after
+        self.alone = alone
+        self.state = _State.QUEUED
+        self.task: trio.lowlevel.Task | None = None
+        self.error: BaseException | None = None
+        self.result: T
+
+    def call_after(self) -> None:
+        if self.after is not None:
+            self.after(self.result)
+
+
+class Database:
+    """An open file. Made by `open_database`."""
+
+    def __init__(self, files: Files, blocking: Blocking, limits: Limits, crash_point: CrashPoint) -> None:
+        self._files = files
+        self._blocking = blocking
+        self._limits = limits
+        self._crash_point = crash_point
+        self._queue: deque[_Operation[Any]] = deque()
+        self._room = trio.Semaphore(limits.waiting_operations)
+        self._idle: trio.lowlevel.Task | None = None
+        self._closing = False  # no new writes
+        self._closed = False  # no new reads either
+        self._broken: str | None = None
+        self._slow = trio.Semaphore(limits.slow_readers)
+        self._writing_thread: int | None = None
+        self._counts = dict.fromkeys(
+            ("operations", "failed", "commits", "failed_commits", "largest_group", "reads", "slow_reads"), 0
+        )
+
+    @property
+    def path(self) -> Path | None:
+        """The file, or None in memory."""
+        return self._files.path
+
+    @property
+    def restores(self) -> int:
+        """How often this file was put back from a backup, or moved. Kept in the file.
+
+        Effects outside that a restored file does not know of may have happened. A component keeps the count that it
+        has dealt with, in the transaction in which it did.
+        """
+        return self._files.restores
+
+    def statistics(self) -> DatabaseStatistics:
+        return DatabaseStatistics(waiting=len(self._queue), **self._counts)
+
+    # Writing
+
+    async def write(self, fn: Write[T], after: Callable[[T], object] | None = None) -> T:
+        """Runs `fn(connection)` in the next transaction; returns its result once that is durable.
+
+        `fn` runs in the writer's thread: it uses the connection and its own values, nothing else. It does not commit,
+        roll back, or run scripts. `after(result)` is called in the event loop after the commit, before any caller goes
+        on, in the order of the writes; it must not raise, and is not called when `fn` raised.
+
+        Errors: whatever `fn` raises, with nothing written; `DiskError` when the disk is full or refuses, with nothing
+        written; `ClosedError`.
+
+        Cancellation: a write that waits is withdrawn. One that has begun is waited for, and its result is returned.
+        """
+        return await self._submit(_Operation(fn, after, alone=False))
+
+    async def _submit(self, operation: _Operation[T]) -> T:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self._refuse_if_closed()
+        try:
+            self._room.acquire_nowait()
+        except trio.WouldBlock:
+            await self._room.acquire()
+            if self._closing or self._broken:
+                self._room.release()
+                self._refuse_if_closed()
+        operation.task = trio.lowlevel.current_task()
+        self._queue.append(operation)
+        self._wake_writer()
+
+        def withdraw(_: object) -> trio.lowlevel.Abort:
+            if operation.state is not _State.QUEUED:
+                return trio.lowlevel.Abort.FAILED
+            operation.state = _State.WITHDRAWN
+            self._queue.remove(operation)
+            self._room.release()
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(withdraw)
+        assert operation.state is _State.ENDED
+        if operation.error is not None:
+            raise operation.error
+        return operation.result
+
+    def _refuse_if_closed(self) -> None:
+        if self._broken is not None:
+            raise DiskError(self._broken)
+        if self._closing:
+            raise ClosedError(f"{self._files.name} is closing; nothing more is written to it")
+
+    def _refuse_if_closed_whole(self) -> None:
+        if self._closed:
+            raise ClosedError(f"{self._files.name} is closed")
+
+    def _wake_writer(self) -> None:
+        if self._idle is not None:
+            task, self._idle = self._idle, None
+            trio.lowlevel.reschedule(task)
+
+    async def _write_loop(self) -> None:
+        """Commits group after group until the database is closed and nothing waits.
+
+        Shielded: clean-up code inside a cancelled scope still writes. It ends because `open_database` always closes.
+        """
+        with trio.CancelScope(shield=True):
+            try:
+                while self._queue or not self._closing:
+                    if self._queue:
+                        await self._commit_group(self._take_group())
+                    else:
+                        self._idle = trio.lowlevel.current_task()
+                        await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
+            finally:
+                self._closing = True
+                self._turn_away_waiting()
+
+    async def _commit_group(self, group: list[_Operation[Any]]) -> None:
+        try:
+            await self._blocking.run(self._run_group, group)
+        except Exception as error:
+            for operation in group:
+                operation.error = OutsideError(f"{self._files.name}: the writer could not run: {error!r}")
+        self._end_group(group)
+
+    def _turn_away_waiting(self) -> None:
+        """After a bug ended the writer: whoever waits is told, and hangs nowhere."""
+        while self._queue:
+            operation = self._queue.popleft()
+            operation.state = _State.ENDED
+            operation.error = ClosedError(f"{self._files.name} was closed before this write began")
+            assert operation.task is not None
+            trio.lowlevel.reschedule(operation.task)
+
+    def _take_group(self) -> list[_Operation[Any]]:
+        group: list[_Operation[Any]] = []
+        while self._queue and len(group) < self._limits.operations_per_commit:
+            if self._queue[0].alone and group:
+                break
+            operation = self._queue.popleft()
+            assert operation.state is _State.QUEUED
+            operation.state = _State.BEGUN
+            group.append(operation)
+            if operation.alone:
+                break
+        return group
+
+    def _end_group(self, group: list[_Operation[Any]]) -> None:
+        """Tells everybody. An `after` that raises is a bug; it is raised once all callers can go on."""
+        bugs: list[BaseException] = []
+        for operation in group:
+            assert operation.state is _State.BEGUN
+            operation.state = _State.ENDED
+            self._room.release()
+            if operation.error is None:
+                try:
+                    operation.call_after()
+                except Exception as error:
+                    bugs.append(error)
+        for operation in group:
+            assert operation.task is not None
+            trio.lowlevel.reschedule(operation.task)
+        if bugs:
+            raise BugError(f"a function that was to run after a commit raised {bugs[0]!r}") from bugs[0]
+
+    # In the writer's thread
+
+    def _run_group(self, group: list[_Operation[Any]]) -> None:
+        with self._files.writer_lock:
+            self._writing_thread = threading.get_ident()
+            try:
+                if group[0].alone:
+                    self._run_alone(group[0])
+                else:
+                    self._run_transaction(group)
+            finally:
+                self._writing_thread = None
+
+    def _run_transaction(self, group: list[_Operation[Any]]) -> None:
+        connection = self._files.writer
+        self._counts["largest_group"] = max(self._counts["largest_group"], len(group))
+        try:
+            connection.execute(_BEGIN)
+            for operation in group:
+                self._run_operation(connection, operation)
+            self._crash_point("database.before_commit")
+            connection.execute(_COMMIT)
+        except BaseException as error:
+            self._take_back(connection, group, error)
+            return
+        self._crash_point("database.after_commit")
+        failed = sum(operation.error is not None for operation in group)
+        self._counts["commits"] += 1
+        self._counts["failed"] += failed
+        self._counts["operations"] += len(group) - failed
+
+    def _run_operation(self, connection: sqlite3.Connection, operation: _Operation[Any]) -> None:
+        connection.execute(_SAVEPOINT)
+        try:
+            operation.result = self._files.lend(operation.fn)
+            if type(operation.result) is CoroutineType:
+                operation.result.close()
+                raise MisuseError(f"{operation.fn!r} is async; a write is a plain function of the connection")
+        except BaseException as error:
+            if not connection.in_transaction:
+                raise  # the disk is full, and SQLite has taken back the whole transaction
+            operation.error = map_sqlite_error(error, self._files.name)
+            connection.execute(_ROLLBACK_TO)
+        if not connection.in_transaction:
+            raise BugError(f"{operation.fn!r} ended the transaction of its group")
+        connection.execute(_RELEASE)
+
+    def _take_back(self, connection: sqlite3.Connection, group: list[_Operation[Any]], error: BaseException) -> None:
+        """The whole transaction failed: nothing of it is stored, and everybody in it is told so."""
+        self._counts["failed_commits"] += 1
+        if connection.in_transaction:
+            connection.execute(_ROLLBACK)
+        if getattr(error, "sqlite_errorcode", None) in _SYNC_FAILURES:
+            self._broken = (
+                f"{self._files.name}: the disk failed to sync ({error}); what it holds is unknown. "
+                "Check the disk, then open the file again"
+            )
+        for operation in group:
+            if operation.error is None:
+                # one object per caller: a traceback grows with every raise
+                operation.error = self._explain(error)
+                operation.error.__cause__ = error
+
+    def _explain(self, error: BaseException) -> BaseException:
+        if self._broken is not None:
+            return DiskError(self._broken)
+        mapped = map_sqlite_error(error, self._files.name)
+        if mapped is not error:
+            return mapped
+        return BugError(f"{self._files.name}: a group of writes failed and was taken back whole: {error!r}")
+
+    def _run_alone(self, operation: _Operation[Any]) -> None:
+        try:
+            operation.result = operation.fn(self._files.writer)
+        except Exception as error:
+            operation.error = map_sqlite_error(error, self._files.name)
+
+    # Reading
+
+    def read(self, fn: Callable[[sqlite3.Connection], T]) -> T:
+        """Runs `fn(connection)` here and now, over one snapshot that holds every committed write.
+
+        For look-ups by key: the event loop stands still meanwhile. It cannot write. It is no checkpoint.
+        """
+        self._refuse_if_closed_whole()
+        if self._writing_thread == threading.get_ident():
+            raise MisuseError("a write reads through the connection that it is given")
+        self._counts["reads"] += 1
+        with map_sqlite_errors(self._files.name):
+            return self._files.read(fn)
+
+    async def read_slowly(self, fn: Callable[[sqlite3.Connection], T]) -> T:
+        """Like `read`, in a worker thread: for scans.
+
+        Cancellation: the statement that runs is interrupted, and the thread is waited for.
+        """
+        async with self._slow:
+            self._refuse_if_closed_whole()
+            self._counts["slow_reads"] += 1
+            reader = self._files.take_slow_reader()
+            try:
+                with map_sqlite_errors(self._files.name):
+                    return await self._run_interruptibly(reader, fn)
+            finally:
+                self._files.give_back(reader)
+
+    async def _run_interruptibly(self, reader: sqlite3.Connection, fn: Callable[[sqlite3.Connection], T]) -> T:
+        cancelled = False
+
+        async def notice_cancellation() -> None:
+            nonlocal cancelled
+            try:
+                await trio.sleep_forever()
+            finally:
+                cancelled = True
+
+        result: T
+        failure: Exception | None = None
+        reader.set_progress_handler(lambda: cancelled, _INSTRUCTIONS_BETWEEN_LOOKS)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(notice_cancellation)
+            try:
+                result = await self._blocking.run(self._files.read_with, reader, fn)
+            except Exception as error:
+                failure = error
+            reader.set_progress_handler(None, 0)
+            nursery.cancel_scope.cancel()
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if failure is not None:
+            raise failure
+        return result
+
+    # The file as a whole
+
+    async def migrate(self, component: str, migrations: Sequence[Migration]) -> int:
+        """Brings the tables of `component` to the newest schema, in one transaction; returns the version found.
+
+        Version n is the schema after the first n migrations. Several components share a file, each with its own count.
+        Errors: `NewerSchemaError` when the file is ahead of `migrations`; what a migration raises. Nothing is changed.
+        """
+        return await self.write(lambda connection: apply_migrations(connection, component, migrations))
+
+    async def checkpoint(self) -> None:
+        """Copies the write-ahead log into the file and empties it, so that deleted text is in neither."""
+        await self._submit(_Operation(self._files.checkpoint, None, alone=True))
+
+    async def compact(self) -> None:
+        """Rewrites the file without its free pages. Writes wait meanwhile; needs as much free disk as the file has."""
+        await self._submit(_Operation(self._files.compact, None, alone=True))
+
+    async def back_up(self, to: Path) -> None:
+        """Writes a whole copy to a new file, marked as a backup: once opened, it counts one of `restores` more.
+
+        Errors: `MisuseError` when `to` exists. Writes wait meanwhile.
+        """
+        await self._submit(_Operation(lambda connection: self._files.back_up(connection, to), None, alone=True))
+
+    def _close_to_writes(self) -> None:
+        self._closing = True
+        self._wake_writer()
+
+
+@asynccontextmanager
+async def open_database(
+    path: Path | str,
+    *,
+    blocking: Blocking,
+    limits: Limits | None = None,
+    crash_point: CrashPoint = no_crash,
+) -> AsyncIterator[Database]:
+    """Opens or creates the file at `path` (or ":memory:") and owns it until the block ends.
+
+    A lock file beside it names the owner; it stays when the file is closed. A file that was not closed in order is
+    checked first. On leaving, what was accepted is still written; then the log is emptied and the file closed, also on
+    cancellation. `crash_point(name)` is called at the points where a test may want to kill the process.
+
+    Errors: `OwnedError`, `DamagedError`, `NewerSchemaError`, `DiskError`.
+    """
+    limits = limits or Limits()
+    target = None if str(path) == MEMORY else Path(path)
+    files = await blocking.run(open_files, target, limits.slow_readers, limits.wal_bytes)
+    failure: BaseException | None = None
+    try:
+        database = Database(files, blocking, limits, crash_point)
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(database._write_loop, name=f"writer of {files.name}")
+                try:
+                    yield database
+                except BaseException as error:
+                    if nursery.cancel_scope.cancel_called:
+                        raise  # the writer failed; the nursery raises why
+                    failure = error
+                database._close_to_writes()
+        except BaseExceptionGroup as group:
+            raise _only_error(group) from None
+        finally:
+            database._closed = True
+    finally:
+        with trio.CancelScope(shield=True):
+            await blocking.run(files.close)
+    if failure is not None:
+        raise failure
+
+
+def _only_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error of this package in a group that holds one and nothing else of interest; otherwise the group."""
+    ours, others = group.split(JobsError)
+    if ours is not None and len(ours.exceptions) == 1 and others is None and isinstance(ours.exceptions[0], JobsError):
+        return ours.exceptions[0]
+    return group

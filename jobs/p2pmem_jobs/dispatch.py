@@ -1,0 +1,190 @@
+"""The dispatcher: claims due jobs while there is room, starts their runs, and stops them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import trio
+
+from . import tables
+from .clock import Clock
+from .database import CrashPoint, Database
+from .errors import OutsideError
+from .handlers import Handler
+from .places import Places
+from .records import Claim, Claimed
+from .runs import Run, Stop
+from .signals import Listener, Signal
+from .states import FINAL, State
+
+log = logging.getLogger("p2pmem_jobs")
+
+CLAIMED_AT_ONCE_MAX = 256
+_LOOK_AT_THE_CLOCK_EVERY_S = 60.0  # the wall clock may step while we sleep
+_AFTER_DISK_ERROR_S = 1.0
+
+
+class Dispatcher:
+    """Runs the jobs of one queue. Belongs to the event loop's thread, but for what is in a write."""
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        handlers: Mapping[str, Handler[Any, Any]],
+        running_max: int,
+        tasks_max: int,
+        look_every_s: float,
+        fraction: Callable[[], float],
+        tell: Callable[[str], None],
+        tell_progress: Callable[[str], None],
+        crash_point: CrashPoint,
+    ) -> None:
+        self.database = database
+        self.clock = clock
+        self._wake = Signal()
+        of_kind = {kind: handler.concurrency for kind, handler in handlers.items()}
+        self.places = Places(running_max, of_kind, self._wake.notify)
+        self.crash_point = crash_point
+        self.look_every_s = look_every_s
+        self.fraction = fraction
+        self.paused: frozenset[str] = frozenset()
+        self.runs: dict[str, Run] = {}
+        self.claimed = 0
+        self.ended = 0
+        self._handlers = handlers
+        self._tasks_max = tasks_max
+        self._tell = tell
+        self._tell_progress = tell_progress
+        self._ready = set(handlers)  # kinds of which a claim may find something
+        self._look_again_ms: int | None = 0
+        self._draining = False
+        self._run_ended = Signal()
+
+    # The loop
+
+    async def dispatch(self, nursery: trio.Nursery) -> None:
+        """Claims and starts jobs until it is cancelled or the queue drains."""
+        with Listener((self._wake,)) as listener:
+            while not self._draining:
+                room = self._room()
+                if room or self._is_time():
+                    await self._claim(room, nursery)
+                    continue
+                with trio.move_on_after(self._pause_s()):
+                    await listener.wait()
+
+    def _room(self) -> dict[str, int]:
+        tasks_left = self._tasks_max - len(self.runs)
+        free = {kind: min(tasks_left, self.places.free(kind)) for kind in self._ready if kind not in self.paused}
+        return {kind: count for kind, count in free.items() if count > 0}
+
+    def _is_time(self) -> bool:
+        return self._look_again_ms is not None and self.clock.now_ms() >= self._look_again_ms
+
+    def _pause_s(self) -> float:
+        if self._look_again_ms is None:
+            return _LOOK_AT_THE_CLOCK_EVERY_S
+        return min(_LOOK_AT_THE_CLOCK_EVERY_S, max(1, self._look_again_ms - self.clock.now_ms()) / 1000)
+
+    async def _claim(self, room: dict[str, int], nursery: trio.Nursery) -> None:
+        total = min(CLAIMED_AT_ONCE_MAX, self.places.free_in_all(), self._tasks_max - len(self.runs))
+        self.places.begin_claim()
+        try:
+            await self.database.write(
+                lambda c: tables.claim(c, self.clock.now_ms(), room, total),
+                lambda claim: self._start(claim, room, total, nursery),
+            )
+        except OutsideError as error:
+            log.error("queue.claim_failed", extra={"error": str(error)})
+            await trio.sleep(_AFTER_DISK_ERROR_S)
+        finally:
+            self.places.end_claim()
+
+    def _start(self, claim: Claim, room: dict[str, int], total: int, nursery: trio.Nursery) -> None:
+        """Begins the runs that were claimed, in the callback of the commit: a cancellation that follows finds them."""
+        self._look_again_ms = claim.look_again_ms
+        found = dict.fromkeys(room, 0)
+        for claimed in claim.jobs:
+            found[claimed.kind] += 1
+            self.places.take(claimed.kind)
+            run = Run(self, claimed, self._handlers[claimed.kind])
+            self.runs[claimed.id] = run
+            nursery.start_soon(self._run, run, name=f"{claimed.kind} {claimed.id}")
+            self._tell(claimed.id)
+        for job_id in claim.expired:
+            self._tell(job_id)
+        self.claimed += len(claim.jobs)
+        # A kind of which the claim found less than there was room for has nothing more that is ready.
+        if len(claim.jobs) < total:
+            self._ready -= {kind for kind, count in found.items() if count < room[kind]}
+        self._ready |= claim.due & self._handlers.keys() - room.keys()
+
+    async def _run(self, run: Run) -> None:
+        try:
+            await run.work()
+        finally:
+            del self.runs[run.claimed.id]
+            self._run_ended.notify()
+            self._wake.notify()
+
+    # What others tell it
+
+    def submitted(self, kind: str, run_at_ms: int, deadline_ms: int | None) -> None:
+        """A job was committed."""
+        now_ms = self.clock.now_ms()
+        if run_at_ms <= now_ms and kind in self._handlers:
+            self._ready.add(kind)
+        else:
+            self._look_at(run_at_ms)
+        if deadline_ms is not None:
+            self._look_at(deadline_ms)
+        self._wake.notify()
+
+    def _look_at(self, time_ms: int) -> None:
+        self._look_again_ms = time_ms if self._look_again_ms is None else min(self._look_again_ms, time_ms)
+
+    def pause(self, paused: frozenset[str]) -> None:
+        """These kinds are not claimed; what runs goes on."""
+        self._ready |= (self.paused - paused) & self._handlers.keys()
+        self.paused = paused
+        self._wake.notify()
+
+    def cancel(self, job_id: str) -> None:
+        """Stops the run of a job that is to be cancelled, if it has one."""
+        if job_id in self.runs:
+            self.runs[job_id].stop(Stop.CANCELLED)
+
+    def changed(self, claimed: Claimed, state: State, run_at_ms: int | None) -> None:
+        if state is State.QUEUED:
+            assert run_at_ms is not None
+            self.submitted(claimed.kind, run_at_ms, claimed.deadline_ms)
+        elif state is State.WAITING and self._draining:
+            self.runs[claimed.id].stop(Stop.DRAINED)
+        elif state in FINAL:
+            self.ended += 1
+        self._tell(claimed.id)
+
+    def progressed(self, claimed: Claimed) -> None:
+        self._tell_progress(claimed.id)
+
+    async def drain(self, within_s: float) -> None:
+        """Claims nothing more; lets what runs end within the time; then stops it, and returns when nothing runs.
+
+        What waits is stopped at once, because it would wait on. What is stopped is queued again, not failed.
+        """
+        self._draining = True
+        self._wake.notify()
+        for run in list(self.runs.values()):
+            if run.waits:
+                run.stop(Stop.DRAINED)
+        with Listener((self._run_ended,)) as listener:
+            with trio.move_on_after(within_s):
+                while self.runs:
+                    await listener.wait()
+            for run in self.runs.values():
+                run.stop(Stop.DRAINED)
+            while self.runs:
+                await listener.wait()

@@ -1,0 +1,343 @@
+"""The files of a database: who owns them, whether they are whole, and the connections to them.
+
+Beside `name` lie SQLite's `name-wal` and `name-shm`, and `name.lock`. The lock file is locked by its owner as long as
+it runs, whatever kills it; it says who that is, and how often the file was opened. It is never removed: a lock on a
+file that somebody else just removed guards nothing.
+
+A file that is older than its lock file says was put back from a backup. `restores` counts that, in the file, so that
+every component can tell whether it has dealt with it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sqlite3
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from .errors import DamagedError, DiskError, MisuseError, NewerSchemaError, OpenError, OwnedError
+from .schema import CREATE_VERSIONS
+
+T = TypeVar("T")
+
+MEMORY = ":memory:"
+FORMAT = 1
+APPLICATION_ID = 0x70326A62  # "p2jb": tells our files from those of others
+
+_BUSY_MS = 5_000
+_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_DISK = frozenset(
+    {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM}
+)
+
+
+def map_sqlite_error(error: BaseException, name: str) -> BaseException:
+    """The typed error for what SQLite says of the disk; every other error as it is."""
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is None:
+        return error
+    if code & 0xFF in _DISK:
+        return DiskError(f"{name}: {error}. Nothing of this write is stored; free some space, or check the disk")
+    if code & 0xFF in _DAMAGED:
+        return DamagedError(_damaged(name, str(error)))
+    if code & 0xFF == sqlite3.SQLITE_AUTH:
+        return MisuseError(f"{name}: a write may not end its transaction, change settings or attach files: {error}")
+    return error
+
+
+@contextmanager
+def map_sqlite_errors(name: str) -> Iterator[None]:
+    """Raises the typed error in place of SQLite's own."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        mapped = map_sqlite_error(error, name)
+        if mapped is error:
+            raise
+        raise mapped from error
+
+
+def _damaged(name: str, what: str) -> str:
+    return (
+        f"{name} is damaged: {what}. Nothing was mended. Keep a copy of it, then restore a backup, "
+        "or save what can be read with `sqlite3 FILE .recover`"
+    )
+
+
+class Files:
+    """The open file: the writer's connection, the one for inline reads, those for slow reads, and the lock."""
+
+    def __init__(self, path: Path | None, lock_fd: int | None, connections: list[sqlite3.Connection]) -> None:
+        self.path = path
+        self.name = MEMORY if path is None else str(path)
+        self.restores = 0
+        self.writer, *readers = connections
+        # In memory there is one connection for everything, and the lock keeps readers out of an open transaction.
+        self.writer_lock = threading.RLock()
+        self._reader = readers[0] if readers else self.writer
+        self._slow_readers = readers[1:]
+        self._lock_fd = lock_fd
+        self._lent = False
+        self._reading = False
+        self.writer.set_authorizer(self._authorise)
+
+    # Writing
+
+    def lend(self, fn: Callable[[sqlite3.Connection], T]) -> T:
+        """Runs `fn` with the writer's connection, and refuses what would reach beyond its own rows."""
+        self._lent = True
+        try:
+            return fn(self.writer)
+        finally:
+            self._lent = False
+
+    def _authorise(self, action: int, first: str | None, second: str | None, *_: object) -> int:
+        if self._lent and (
+            action in (sqlite3.SQLITE_TRANSACTION, sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH)
+            or (action == sqlite3.SQLITE_SAVEPOINT and second == "operation")
+            or (action == sqlite3.SQLITE_PRAGMA and second is not None and first not in ("table_info", "index_info"))
+        ):
+            return sqlite3.SQLITE_DENY
+        return sqlite3.SQLITE_OK
+
+    # Reading
+
+    def read(self, fn: Callable[[sqlite3.Connection], T]) -> T:
+        return self.read_with(self._reader, fn)
+
+    def read_with(self, connection: sqlite3.Connection, fn: Callable[[sqlite3.Connection], T]) -> T:
+        """Runs `fn` over one snapshot. A read inside a read shares its snapshot."""
+        if connection is self.writer:
+            with self.writer_lock:
+                return self._read_in_memory(fn)
+        if connection.in_transaction:
+            return fn(connection)
+        connection.execute("BEGIN")
+        try:
+            return fn(connection)
+        finally:
+            connection.rollback()
+
+    def _read_in_memory(self, fn: Callable[[sqlite3.Connection], T]) -> T:
+        if self._reading:
+            return fn(self.writer)
+        self._reading = True
+        self.writer.execute("PRAGMA query_only = ON")
+        try:
+            return fn(self.writer)
+        finally:
+            self.writer.execute("PRAGMA query_only = OFF")
+            self._reading = False
+
+    def take_slow_reader(self) -> sqlite3.Connection:
+        return self._slow_readers.pop() if self._slow_readers else self.writer
+
+    def give_back(self, reader: sqlite3.Connection) -> None:
+        if reader is not self.writer:
+            self._slow_readers.append(reader)
+
+    # The file as a whole
+
+    def checkpoint(self, connection: sqlite3.Connection) -> None:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def compact(self, connection: sqlite3.Connection) -> None:
+        connection.execute("VACUUM")
+        self.checkpoint(connection)
+
+    def back_up(self, connection: sqlite3.Connection, to: Path) -> None:
+        """Copies, marks the copy, and syncs it; the copy appears whole or not at all."""
+        if to.exists():
+            raise MisuseError(f"{to} exists already; a backup goes to a new file")
+        part = to.with_name(to.name + ".part")
+        part.unlink(missing_ok=True)
+        os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        copy = sqlite3.connect(part, isolation_level=None)
+        try:
+            connection.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE")
+            copy.execute("PRAGMA synchronous = FULL")
+            copy.execute("UPDATE database_facts SET value = 1 WHERE name = 'is_backup'")
+        finally:
+            copy.close()
+        os.rename(part, to)
+        folder = os.open(to.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def close(self) -> None:
+        """Closes everything; SQLite empties and removes the write-ahead log with the last connection."""
+        readers = [self._reader, *self._slow_readers] if self._reader is not self.writer else []
+        for connection in (*readers, self.writer):
+            connection.close()
+        if self._lock_fd is not None:
+            os.close(self._lock_fd)
+            self._lock_fd = None
+
+
+def open_files(path: Path | None, slow_readers: int, wal_bytes: int) -> Files:
+    """Locks, checks and opens. Blocking. Errors: as `open_database`; then nothing is left open or locked."""
+    if path is None:
+        return _open_memory()
+    if not path.parent.is_dir():
+        raise OpenError(f"the folder {path.parent} does not exist; make it first")
+    lock_fd = _lock(path)
+    connections: list[sqlite3.Connection] = []
+    try:
+        if not path.exists():
+            _sign_lock(lock_fd, generation=0)
+        opened_before = _generation_beside(lock_fd)
+        _check(path)
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        for number in range(2 + slow_readers):
+            connections.append(_connect(str(path)))
+            if number == 0:
+                _prepare_writer(connections[0], wal_bytes)
+            else:
+                connections[-1].execute("PRAGMA query_only = ON")
+        files = Files(path, lock_fd, connections)
+        generation, files.restores = _begin_generation(files.writer, opened_before)
+        _sign_lock(lock_fd, generation)
+    except BaseException as error:
+        for connection in connections:
+            connection.close()
+        os.close(lock_fd)
+        if isinstance(error, OSError):
+            raise DiskError(f"{path}: {error}") from error
+        mapped = map_sqlite_error(error, str(path))
+        if mapped is error:
+            raise
+        raise mapped from error
+    return files
+
+
+def _open_memory() -> Files:
+    connection = _connect(MEMORY)
+    connection.execute("PRAGMA foreign_keys = ON")
+    _create(connection)
+    return Files(None, None, [connection])
+
+
+def _connect(where: str, uri: bool = False) -> sqlite3.Connection:
+    connection = sqlite3.connect(where, isolation_level=None, check_same_thread=False, cached_statements=256, uri=uri)
+    connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
+    return connection
+
+
+def _check(path: Path) -> None:
+    """Refuses a damaged file, one of another program, and one of a newer version, without touching it."""
+    if not path.exists() or path.stat().st_size == 0:
+        return
+    log = path.with_name(path.name + "-wal")
+    was_killed = log.exists() and log.stat().st_size > 0
+    # A connection that only reads does not copy the log into the file when it is closed.
+    connection = _connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+    try:
+        application = connection.execute("PRAGMA application_id").fetchone()[0]
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if tables and application != APPLICATION_ID:
+            raise OpenError(f"{path} is a database of another program; choose another file")
+        if version > FORMAT:
+            raise NewerSchemaError(
+                f"{path} has format {version}, and this program knows up to {FORMAT}: a newer version wrote it. "
+                "Use that version, or restore a backup of before"
+            )
+        if was_killed:
+            findings = [row[0] for row in connection.execute("PRAGMA quick_check(3)")]
+            if findings != ["ok"]:
+                raise DamagedError(_damaged(str(path), "; ".join(findings)))
+    finally:
+        connection.close()
+
+
+def _prepare_writer(connection: sqlite3.Connection, wal_bytes: int) -> None:
+    mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+    if mode != "wal":
+        raise OpenError(f"this file system cannot hold a write-ahead log (SQLite chose {mode!r}); use a local disk")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA secure_delete = ON")
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute(f"PRAGMA journal_size_limit = {wal_bytes}")
+    if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+        _create(connection)
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {FORMAT}")
+    connection.execute(CREATE_VERSIONS)
+    connection.execute(
+        "CREATE TABLE database_facts(name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID"
+    )
+    connection.execute("INSERT INTO database_facts VALUES ('generation', 0), ('restores', 0), ('is_backup', 0)")
+    connection.commit()
+
+
+def _begin_generation(connection: sqlite3.Connection, opened_before: int | None) -> tuple[int, int]:
+    """Counts this opening, and finds out whether the file was put back. Returns generation and restores.
+
+    The file counts first and the lock file second: killed in between, the file is ahead, which means nothing.
+    """
+    facts = dict(connection.execute("SELECT name, value FROM database_facts").fetchall())
+    was_restored = facts["is_backup"] == 1 or opened_before is None or opened_before > facts["generation"]
+    generation = max(facts["generation"], opened_before or 0) + 1
+    restores = facts["restores"] + was_restored
+    connection.execute("BEGIN IMMEDIATE")
+    connection.executemany(
+        "UPDATE database_facts SET value = ? WHERE name = ?",
+        [(generation, "generation"), (restores, "restores"), (0, "is_backup")],
+    )
+    connection.commit()
+    return generation, restores
+
+
+def _lock(path: Path) -> int:
+    lock_path = path.with_name(path.name + ".lock")
+    fd = os.open(lock_path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = _holder(fd)
+        os.close(fd)
+        raise OwnedError(
+            f"{path} is in use by {holder}; one process owns it. Ask that one, or stop it", holder
+        ) from None
+    return fd
+
+
+def _read_lock(fd: int) -> dict[str, object]:
+    try:
+        found = json.loads(os.pread(fd, 4096, 0))
+    except ValueError:
+        return {}  # new, or killed while writing it
+    return found if isinstance(found, dict) else {}
+
+
+def _holder(fd: int) -> str:
+    found = _read_lock(fd)
+    if "pid" not in found:
+        return "another process"
+    return f"process {found['pid']} ({found.get('program', '?')})"
+
+
+def _generation_beside(fd: int) -> int | None:
+    """The generation that the lock file says was opened last; None when it says none."""
+    generation = _read_lock(fd).get("generation")
+    return generation if isinstance(generation, int) else None
+
+
+def _sign_lock(fd: int, generation: int) -> None:
+    text = json.dumps({"pid": os.getpid(), "program": Path(sys.argv[0]).name, "generation": generation})
+    # padded, so that a shorter text leaves nothing of a longer one behind, and one write is enough
+    os.pwrite(fd, text.ljust(512).encode(), 0)
+    os.fsync(fd)

@@ -1,0 +1,139 @@
+"""A job seen from outside: on its way, its result, and its changes as they come."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import trio
+
+from . import codec, reading, tables, work
+from .errors import JobCancelledError, JobFailedError, JobOutcomeUnknownError
+from .records import Event, JobRecord, NewJob, Progress
+from .signals import Listener
+from .states import FINAL, State
+
+if TYPE_CHECKING:
+    from .queue import Queue
+
+R = TypeVar("R")
+
+
+class Job(Generic[R]):
+    """A job that was submitted."""
+
+    def __init__(self, queue: Queue, job_id: str, returns: Any) -> None:
+        self._queue = queue
+        self.id = job_id
+        self._returns = returns
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id}>"
+
+    def record(self) -> JobRecord:
+        """The job as it is now. Errors: `NotFoundError` once it is forgotten."""
+        return self._queue.get(self.id)
+
+    async def result(self) -> R:
+        """Waits until the job has ended, and returns its result.
+
+        Errors: `JobFailedError`, `JobCancelledError`, `JobOutcomeUnknownError`, each with the reason. `NotFoundError`.
+
+        Cancellation: at any time; the job goes on.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        with self._queue._signals.listen(self.id) as listener:
+            while True:
+                job = self.record()
+                reason = job.error or job.state.value
+                if job.state is State.SUCCEEDED:
+                    assert job.result is not None
+                    result: R = codec.decode(job.result, self._returns)
+                    return result
+                if job.state is State.FAILED:
+                    raise JobFailedError(self.id, reason)
+                if job.state is State.CANCELLED:
+                    raise JobCancelledError(self.id, reason)
+                if job.state is State.OUTCOME_UNKNOWN:
+                    raise JobOutcomeUnknownError(self.id, reason)
+                await listener.wait()
+
+
+class Submission:
+    """A job on its way. `insert` it in a write of your own, so that it and your rows are committed together, and give
+    `announce` as the write's `after`."""
+
+    def __init__(self, queue: Queue, new: NewJob, returns: Any, reason: str, work_of: str | None) -> None:
+        self._queue = queue
+        self._new = new
+        self._returns = returns
+        self._reason = reason
+        self._work_of = work_of
+        self._id = new.id
+
+    def insert(self, connection: sqlite3.Connection) -> str:
+        """Returns the id: of the new job, or of the one that has its dedupe key. Errors: Conflict, Full."""
+        self._id = tables.insert_job(connection, self._new, self._queue._limits.live_jobs, self._reason)
+        if self._work_of is not None and self._id == self._new.id:
+            work.copy_work(connection, self._work_of, self._id)
+        return self._id
+
+    def announce(self, _: object = None) -> None:
+        """Tells the dispatcher, after the commit. Unannounced, the job waits until something else wakes it."""
+        if self._id == self._new.id:
+            self._queue._submitted(self._new)
+
+    @property
+    def job(self) -> Job[Any]:
+        return Job(self._queue, self._id, self._returns)
+
+
+class Watch:
+    """The changes of jobs, one after the other, none left out. For `async for`; made by `Queue.watch`."""
+
+    def __init__(self, queue: Queue, job_id: str | None, kind: str | None, after: int) -> None:
+        self._queue = queue
+        self._job_id = job_id
+        self._kind = kind
+        self._after = after
+        self._page: list[Event] = []
+        self._told: Progress | None = None
+        self._ended = False
+
+    def __aiter__(self) -> Watch:
+        return self
+
+    async def __anext__(self) -> Event:
+        """Cancellation: at any time; the next one comes next time."""
+        await trio.lowlevel.checkpoint()
+        if self._ended:
+            raise StopAsyncIteration
+        queue = self._queue
+        listening = Listener((queue._changed,)) if self._job_id is None else queue._signals.listen(self._job_id)
+        with listening as listener:
+            while True:
+                event = self._next()
+                if event is not None:
+                    return event
+                await listener.wait()
+
+    def _next(self) -> Event | None:
+        if not self._page:
+            self._page = self._queue._database.read(
+                lambda c: reading.events_after(c, self._after, self._job_id, self._kind)
+            )[::-1]
+        if self._page:
+            event = self._page.pop()
+            self._after = event.number
+            self._ended = self._job_id is not None and event.state in FINAL
+            return event
+        return self._next_progress()
+
+    def _next_progress(self) -> Event | None:
+        run = self._queue._run_of(self._job_id)
+        if run is None or run.progress is None or run.progress == self._told:
+            return None
+        self._told = run.progress
+        job = run.claimed
+        now_ms = self._queue.clock.now_ms()
+        return Event(self._after, job.id, job.kind, now_ms, job.attempt, State.RUNNING, "", run.progress)

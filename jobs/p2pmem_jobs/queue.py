@@ -1,0 +1,503 @@
+"""The queue: submit jobs, run them, watch them, and speak for those that cannot tell what came of them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar, overload
+
+import trio
+
+from . import codec, reading, recovery, tables
+from .clock import Clock, SystemClock
+from .context import Context
+from .database import CrashPoint, Database, no_crash
+from .dispatch import Dispatcher
+from .errors import (
+    ClosedError,
+    EndedError,
+    MisuseError,
+    OutsideError,
+    UnknownKindError,
+)
+from .handlers import ErrorClass, Handler, RetryPolicy, classify, make_handler
+from .ids import new_id
+from .job import Job, Submission, Watch
+from .plain_nursery import open_plain_nursery
+from .records import JobRecord, NewJob, QueueStatistics, Story
+from .runs import Run
+from .signals import Signal, Signals
+from .states import State
+
+log = logging.getLogger("p2pmem_jobs")
+
+A = TypeVar("A")
+R = TypeVar("R")
+T = TypeVar("T")
+
+KEY_CHARACTERS_MAX = 500
+_SWEEP_BATCH = 500
+_DAY_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """Bounds of a queue.
+
+    live_jobs: jobs that have not ended; more are refused. running_jobs: that run at once; each kind has a limit too.
+    tasks: running and waiting ones together, which have a task each. deaths: times that the process may die while a
+    job runs, without a step done in between, before the job counts as the poison and fails.
+    look_every_s: how often a wait looks without having been woken.
+    """
+
+    live_jobs: int = 250_000
+    running_jobs: int = 64
+    tasks: int = 20_000
+    deaths: int = 5
+    look_every_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        if min(self.live_jobs, self.running_jobs, self.tasks) < 1 or self.deaths < 0 or self.look_every_s <= 0:
+            raise MisuseError(f"{self}: limits are positive")
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long ended jobs are kept, and how many at most; looked at every `sweep_every_s`.
+
+    A dedupe key is free again when its job is forgotten.
+    """
+
+    succeeded_s: float = 7 * _DAY_S
+    failed_s: float = 30 * _DAY_S
+    cancelled_s: float = 7 * _DAY_S
+    ended_jobs: int = 100_000
+    sweep_every_s: float = 60.0
+
+
+class Queue:
+    """Durable jobs in a database. Register handlers, then `async with queue.run()`.
+
+    `random_bytes` makes ids and jitter. `crash_point(name)` is called at every boundary of a job; see `Context`.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        clock: Clock | None = None,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+        limits: QueueLimits | None = None,
+        retention: Retention | None = None,
+        crash_point: CrashPoint = no_crash,
+    ) -> None:
+        self.clock = clock or SystemClock()
+        self._database = database
+        self._random_bytes = random_bytes
+        self._limits = limits or QueueLimits()
+        self._retention = retention or Retention()
+        self._crash_point = crash_point
+        self._handlers: dict[str, Handler[Any, Any]] = {}
+        self._dispatcher: Dispatcher | None = None
+        self._is_open = False
+        self._changed = Signal()
+        self._signals = Signals()
+        self._submitted_count = 0
+
+    # Handlers
+
+    def handler(
+        self,
+        kind: str,
+        *,
+        version: int,
+        accepts: Collection[int] = (),
+        retry: RetryPolicy = RetryPolicy(),  # noqa: B008, a frozen value
+        classify: Callable[[BaseException], ErrorClass] = classify,
+        concurrency: int = 16,
+    ) -> Callable[[Callable[[Context, A], Awaitable[R]]], Handler[A, R]]:
+        """Registers an async function of (context, arguments) for a kind of job.
+
+        The arguments are a dataclass, by annotation; so is the type of the result. A job is run only by its own version
+        or by one that `accepts` it: raise the version when stored steps mean something else now. At most `concurrency`
+        of them run at once.
+        """
+
+        def register(fn: Callable[[Context, A], Awaitable[R]]) -> Handler[A, R]:
+            if self._dispatcher is not None:
+                raise MisuseError(f"{kind}: handlers are registered before the queue is run")
+            if kind in self._handlers:
+                raise MisuseError(f"{kind} has a handler already")
+            made = make_handler(fn, kind, version, accepts, retry, classify, concurrency)
+            self._handlers[kind] = made
+            return made
+
+        return register
+
+    # Running
+
+    @asynccontextmanager
+    async def run(self, *, drain_s: float = 10.0) -> AsyncIterator[Queue]:
+        """Opens the queue, and runs its jobs until the block ends.
+
+        First every job that was interrupted is queued again. When the block ends, the queue is drained: what runs may
+        end within `drain_s`, then it is stopped, and queued again for the next time. When the block raises or is
+        cancelled, everything is stopped at once.
+
+        Errors: `NewerSchemaError`; `MisuseError` when it is run already.
+        """
+        if self._dispatcher is not None:
+            raise MisuseError("a queue is run once; make a new one")
+        self._dispatcher = dispatcher = self._make_dispatcher()
+        await self._recover()
+        async with open_plain_nursery() as nursery:
+            dispatcher.pause(self._database.read(recovery.paused_kinds))
+            self._is_open = True
+            try:
+                nursery.start_soon(dispatcher.dispatch, nursery)
+                nursery.start_soon(self._sweep_now_and_then)
+                yield self
+                await dispatcher.drain(drain_s)
+            finally:
+                self._is_open = False
+                nursery.cancel_scope.cancel()
+
+    def _make_dispatcher(self) -> Dispatcher:
+        return Dispatcher(
+            self._database,
+            self.clock,
+            self._handlers,
+            self._limits.running_jobs,
+            self._limits.tasks,
+            self._limits.look_every_s,
+            lambda: int.from_bytes(self._random_bytes(4), "big") / (2**32 - 1),
+            self._tell,
+            self._tell_progress,
+            self._crash_point,
+        )
+
+    async def _recover(self) -> None:
+        await self._database.migrate(tables.COMPONENT, tables.MIGRATIONS)
+        accepted = {kind: handler.accepts for kind, handler in self._handlers.items()}
+        interrupted = await self._database.write(
+            lambda c: recovery.recover(c, self.clock.now_ms(), accepted, self._database.restores, self._limits.deaths)
+        )
+        if interrupted:
+            log.info("queue.recovered", extra={"interrupted": interrupted})
+
+    async def drain(self, within_s: float) -> None:
+        """Claims nothing more, and returns when nothing runs. For a signal to end; then leave the block of `run`."""
+        await self._running().drain(within_s)
+
+    def _running(self) -> Dispatcher:
+        if self._dispatcher is None or not self._is_open:
+            raise ClosedError("the queue is not running; use it inside `async with queue.run()`")
+        return self._dispatcher
+
+    # Submitting
+
+    @overload
+    async def submit(
+        self,
+        kind: Handler[A, R],
+        args: A,
+        *,
+        dedupe_key: str | None = None,
+        run_at_ms: int | None = None,
+        priority: int = 0,
+        deadline_ms: int | None = None,
+        parent: str | None = None,
+        owner: str | None = None,
+    ) -> Job[R]: ...
+
+    @overload
+    async def submit(
+        self,
+        kind: str,
+        args: object,
+        *,
+        dedupe_key: str | None = None,
+        run_at_ms: int | None = None,
+        priority: int = 0,
+        deadline_ms: int | None = None,
+        parent: str | None = None,
+        owner: str | None = None,
+    ) -> Job[Any]: ...
+
+    async def submit(self, kind: Any, args: Any, **options: Any) -> Job[Any]:
+        """Stores a job and returns once it is on disk.
+
+        dedupe_key: while a job of this kind and key is live or has succeeded, that one is returned; with other
+        arguments it is a conflict. run_at_ms: not before. priority: higher first. deadline_ms: the job fails unless it
+        ended by then. parent: the job on whose behalf. owner: whose it is, for lists.
+
+        Errors: `UnknownKindError`, `NotSerialisableError`, `ConflictError`, `FullError`; `MisuseError` for a deadline
+        that has passed; those of `Database.write`. Then there is no such job.
+
+        Cancellation: the job is stored, and nobody has its id, when its commit had begun.
+        """
+        submission = self.prepare(kind, args, **options)
+        await self._database.write(submission.insert, submission.announce)
+        return submission.job
+
+    def prepare(
+        self,
+        kind: Handler[A, R] | str,
+        args: A,
+        *,
+        dedupe_key: str | None = None,
+        run_at_ms: int | None = None,
+        priority: int = 0,
+        deadline_ms: int | None = None,
+        parent: str | None = None,
+        owner: str | None = None,
+    ) -> Submission:
+        """Checks a job, for `Submission.insert` in a write of your own. Errors: as `submit`."""
+        self._running()
+        handler = self._find(kind)
+        if type(args) is not handler.args_type:
+            raise MisuseError(f"{handler.kind} takes {handler.args_type.__name__}, and was given {type(args).__name__}")
+        now_ms = self.clock.now_ms()
+        if deadline_ms is not None and deadline_ms <= now_ms:
+            raise MisuseError(f"the deadline of this {handler.kind} passed {now_ms - deadline_ms} ms ago")
+        for text in (dedupe_key, parent, owner):
+            if text is not None and not 0 < len(text) <= KEY_CHARACTERS_MAX:
+                raise MisuseError(f"keys and owners have 1 to {KEY_CHARACTERS_MAX} characters")
+        if not -1_000_000 <= priority <= 1_000_000:
+            raise MisuseError(f"a priority is within a million of 0, not {priority}")
+        new = NewJob(
+            new_id(now_ms, self._random_bytes),
+            handler.kind,
+            handler.version,
+            codec.encode(args, handler.args_type),
+            priority,
+            now_ms if run_at_ms is None else run_at_ms,
+            deadline_ms,
+            dedupe_key,
+            owner,
+            parent,
+            None,
+            now_ms,
+        )
+        return Submission(self, new, handler.returns, "submitted", None)
+
+    def _find(self, kind: Handler[Any, Any] | str) -> Handler[Any, Any]:
+        name = kind.kind if isinstance(kind, Handler) else kind
+        if name not in self._handlers:
+            known = ", ".join(sorted(self._handlers)) or "none"
+            raise UnknownKindError(f"no handler is registered for {name!r}; there are: {known}")
+        return self._handlers[name]
+
+    def job(self, job_id: str) -> Job[Any]:
+        """The job of an id, to wait for its result. Errors: `NotFoundError`."""
+        record = self.get(job_id)
+        handler = self._handlers.get(record.kind)
+        return Job(self, job_id, codec.UNDECLARED if handler is None else handler.returns)
+
+    # Speaking for a job
+
+    async def cancel(self, job_id: str, reason: str = "cancelled") -> State:
+        """Cancels a job, and returns its state: one that has a task still has to end, soon. Nothing is deleted.
+
+        Errors: `NotFoundError`; `EndedError` when it has ended. A job in the middle of an effect ends as
+        `outcome_unknown`.
+        """
+        dispatcher = self._running()
+
+        def after(_: State) -> None:
+            dispatcher.cancel(job_id)
+            self._tell(job_id)
+
+        return await self._database.write(lambda c: tables.ask_to_cancel(c, job_id, self.clock.now_ms(), reason), after)
+
+    async def retry(self, job_id: str) -> Job[Any]:
+        """Submits a job that failed or was cancelled again, as a new job that has the steps and effects of the old one.
+
+        Errors: `NotFoundError`; `EndedError` when it did not fail; `UnknownKindError`; `ConflictError`, `FullError`.
+        """
+        self._running()
+        old = self.get(job_id)
+        if old.state not in (State.FAILED, State.CANCELLED):
+            raise EndedError(f"job {job_id} is {old.state.value}; only one that failed or was cancelled is retried")
+        handler = self._find(old.kind)
+        if old.version not in handler.accepts:
+            raise UnknownKindError(f"job {job_id} is of version {old.version} of {old.kind!r}, which is not accepted")
+        now_ms = self.clock.now_ms()
+        new = NewJob(
+            new_id(now_ms, self._random_bytes),
+            old.kind,
+            old.version,
+            old.args,
+            old.priority,
+            now_ms,
+            None,
+            old.dedupe_key,
+            old.owner,
+            old.parent,
+            old.id,
+            now_ms,
+        )
+        submission = Submission(self, new, handler.returns, f"retry of {old.id}", old.id)
+        await self._database.write(submission.insert, submission.announce)
+        return submission.job
+
+    async def resolve(self, job_id: str, to: State, *, reason: str = "resolved by hand", result: object = None) -> None:
+        """A person's word on a job whose outcome is unknown: `succeeded` (with its result), `failed`, or `queued`.
+
+        Queued, it runs again; effects under way are looked up once more, and tried again unless they are found.
+        Errors: `NotFoundError`; `EndedError` when its outcome is not unknown; `NotSerialisableError`.
+        """
+        dispatcher = self._running()
+        if to not in (State.SUCCEEDED, State.FAILED, State.QUEUED):
+            raise MisuseError(f"a job is resolved as succeeded, failed or queued, not as {to.value}")
+        old = self.get(job_id)
+        if old.state is not State.OUTCOME_UNKNOWN:
+            raise EndedError(f"job {job_id} is {old.state.value}; only a job whose outcome is unknown is resolved")
+        text = None
+        if to is State.SUCCEEDED:
+            handler = self._handlers.get(old.kind)
+            text = codec.encode(result, codec.UNDECLARED if handler is None else handler.returns)
+        now_ms = self.clock.now_ms()
+
+        def after(state: State) -> None:
+            if state is State.QUEUED:
+                dispatcher.submitted(old.kind, now_ms, old.deadline_ms)
+            self._tell(job_id)
+
+        await self._database.write(lambda c: tables.resolve(c, job_id, to, now_ms, reason, text), after)
+
+    async def pause(self, kind: str) -> None:
+        """No job of this kind begins any more, also after a restart; what runs goes on."""
+        await self._change_paused(lambda c: recovery.pause(c, kind, self.clock.now_ms()))
+
+    async def resume(self, kind: str) -> None:
+        """Jobs of this kind begin again."""
+        await self._change_paused(lambda c: recovery.resume(c, kind))
+
+    async def _change_paused(self, change: Callable[[sqlite3.Connection], None]) -> None:
+        dispatcher = self._running()
+
+        def write(connection: sqlite3.Connection) -> frozenset[str]:
+            change(connection)
+            return recovery.paused_kinds(connection)
+
+        await self._database.write(write, dispatcher.pause)
+
+    def paused(self) -> frozenset[str]:
+        """The kinds that are paused."""
+        return self._running().paused
+
+    # Looking
+
+    def get(self, job_id: str) -> JobRecord:
+        """Errors: `NotFoundError`."""
+        return self._database.read(lambda c: reading.get_job(c, job_id))
+
+    async def list(
+        self,
+        *,
+        kind: str | None = None,
+        states: Collection[State] = tuple(State),
+        owner: str | None = None,
+        parent: str | None = None,
+        before_seq: int | None = None,
+        limit: int = 100,
+    ) -> list[JobRecord]:
+        """Jobs, newest first; for the next page give the `seq` of the last one as `before_seq`. At most 1,000."""
+        wanted = {"kind": kind, "owner": owner, "parent": parent}
+        conditions = {name: value for name, value in wanted.items() if value is not None}
+        before = 2**63 - 1 if before_seq is None else before_seq
+        return await self._database.read_slowly(
+            lambda c: reading.list_jobs(c, frozenset(states), conditions, before, max(1, min(limit, 1_000)))
+        )
+
+    def story(self, job_id: str) -> Story:
+        """All that is known of a job. Errors: `NotFoundError`."""
+
+        def read(connection: sqlite3.Connection) -> Story:
+            job = reading.get_job(connection, job_id)
+            return Story(
+                job,
+                tuple(reading.events_after(connection, 0, job_id, None, limit=1_000)),
+                reading.steps_of(connection, job.seq),
+                reading.effects_of(connection, job.seq),
+                reading.children_of(connection, job_id),
+                run.progress if (run := self._run_of(job_id)) is not None else None,
+            )
+
+        return self._database.read(read)
+
+    def watch(self, job_id: str | None = None, *, kind: str | None = None, after: int | None = None) -> Watch:
+        """The changes of one job from its beginning, until it has ended; or of all, from now on and without end.
+
+        `after` is the number of the last event that is known: what came since follows, none left out. Progress comes
+        between them, only for a single job, and only the latest.
+        """
+        if job_id is not None:
+            self.get(job_id)
+        if after is None:
+            after = 0 if job_id is not None else self._database.read(reading.last_event_number)
+        return Watch(self, job_id, kind, after)
+
+    def statistics(self) -> QueueStatistics:
+        dispatcher = self._running()
+        waiting = sum(run.waits > 0 for run in dispatcher.runs.values())
+        return QueueStatistics(
+            self._database.read(lambda c: reading.fact(c, "live")),
+            self._database.read(lambda c: reading.fact(c, "ended")),
+            len(dispatcher.runs) - waiting,
+            waiting,
+            self._submitted_count,
+            dispatcher.claimed,
+            dispatcher.ended,
+        )
+
+    # Retention
+
+    async def sweep(self) -> int:
+        """Forgets ended jobs by the retention; returns how many. The queue does it by itself now and then."""
+        now_ms = self.clock.now_ms()
+        keep = self._retention
+        before_ms = {
+            State.SUCCEEDED: now_ms - round(keep.succeeded_s * 1000),
+            State.FAILED: now_ms - round(keep.failed_s * 1000),
+            State.CANCELLED: now_ms - round(keep.cancelled_s * 1000),
+        }
+        forgotten = 0
+        while True:
+            gone = await self._database.write(lambda c: recovery.sweep(c, before_ms, keep.ended_jobs, _SWEEP_BATCH))
+            forgotten += gone
+            if gone < _SWEEP_BATCH:
+                return forgotten
+
+    async def _sweep_now_and_then(self) -> None:
+        while True:
+            await trio.sleep(self._retention.sweep_every_s)
+            try:
+                await self.sweep()
+            except OutsideError as error:
+                log.error("queue.sweep_failed", extra={"error": str(error)})
+
+    # Telling
+
+    def _submitted(self, new: NewJob) -> None:
+        self._submitted_count += 1
+        if self._dispatcher is not None:
+            self._dispatcher.submitted(new.kind, new.run_at_ms, new.deadline_ms)
+        self._tell(new.id)
+
+    def _tell(self, job_id: str) -> None:
+        self._changed.notify()
+        self._signals.notify(job_id)
+
+    def _tell_progress(self, job_id: str) -> None:
+        self._signals.notify(job_id)
+
+    def _run_of(self, job_id: str | None) -> Run | None:
+        if job_id is None or self._dispatcher is None:
+            return None
+        return self._dispatcher.runs.get(job_id)

@@ -1,0 +1,227 @@
+"""One run of a job: from the moment it is claimed until what came of it is on disk."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import Enum, unique
+from typing import Any, Protocol
+
+import trio
+
+from . import codec, tables
+from .clock import Clock
+from .context import Context
+from .database import CrashPoint, Database
+from .errors import ClosedError, NotSerialisableError, OutcomeUnknownError, OutsideError, StaleAttemptError
+from .handlers import ErrorClass, Handler
+from .places import Places
+from .records import Claimed, Progress
+from .states import State
+
+log = logging.getLogger("p2pmem_jobs")
+
+REASON_CHARACTERS_MAX = 1_000
+_STORE_AGAIN_AFTER_S = (0.1, 1.0, 5.0, 30.0)
+
+
+@unique
+class Stop(Enum):
+    """Why a run is stopped from outside."""
+
+    CANCELLED = "cancelled"
+    DRAINED = "stopped with the queue, to run again"
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """What came of a run. To `queued`: it runs again after `delay_ms`; `failed` says whether it counts as a failure."""
+
+    to: State
+    reason: str = ""
+    result: str | None = None
+    delay_ms: int = 0
+    failed: bool = False
+
+
+class Host(Protocol):
+    """What a run needs of the queue."""
+
+    database: Database
+    clock: Clock
+    places: Places
+    crash_point: CrashPoint
+    look_every_s: float
+
+    def fraction(self) -> float:
+        """A random number from 0 to 1."""
+
+    def changed(self, claimed: Claimed, state: State, run_at_ms: int | None) -> None:
+        """Called after the commit of every change."""
+
+    def progressed(self, claimed: Claimed) -> None: ...
+
+
+class Run:
+    """A claimed job and its task. It holds a place, except while it waits."""
+
+    def __init__(self, host: Host, claimed: Claimed, handler: Handler[Any, Any]) -> None:
+        self.claimed = claimed
+        self.progress: Progress | None = None
+        self.waits = 0
+        self._host = host
+        self._handler = handler
+        self._scope = trio.CancelScope()
+        self._stop: Stop | None = None
+        self._has_place = True
+        self._place_lock = trio.Lock()
+
+    def stop(self, why: Stop) -> None:
+        """Cancels the handler. What then comes of the job depends on `why`, and on what the handler still does."""
+        if self._stop is None:
+            self._stop = why
+        self._scope.cancel()
+
+    async def work(self) -> None:
+        """Runs the handler and stores what came of it. Cancelled from outside, the job is queued again first."""
+        try:
+            try:
+                end = await self._run_handler()
+            except BaseException:
+                with trio.CancelScope(shield=True):
+                    await self._store(End(State.QUEUED, Stop.DRAINED.value))
+                raise
+            with trio.CancelScope(shield=True):
+                await self._store(end)
+        finally:
+            if self._has_place:
+                self._host.places.give_back(self.claimed.kind)
+
+    async def _run_handler(self) -> End:
+        claimed = self.claimed
+        if claimed.deadline_ms is not None:
+            left_s = (claimed.deadline_ms - self._host.clock.now_ms()) / 1000
+            self._scope.deadline = trio.current_time() + left_s
+        with self._scope:
+            try:
+                args = codec.decode(claimed.args, self._handler.args_type)
+                context = Context(
+                    self, self._host.database, self._host.clock, self._host.look_every_s, self._host.crash_point
+                )
+                value = await self._handler.fn(context, args)
+                await self.ensure_place()
+                return End(State.SUCCEEDED, result=codec.encode(value, self._handler.returns))
+            except Exception as error:
+                return self._after_error(error)
+        if self._stop is not None:
+            return End(State.QUEUED, self._stop.value)  # or cancelled, if somebody wishes so
+        return End(State.FAILED, "its deadline passed")
+
+    def _after_error(self, error: Exception) -> End:
+        error = _alone(error)
+        if isinstance(error, StaleAttemptError):
+            return End(State.QUEUED, str(error))
+        if isinstance(error, OutcomeUnknownError):
+            return End(State.OUTCOME_UNKNOWN, str(error))
+        failures = self.claimed.failures + 1
+        error_class = self._classify(error)
+        reason = f"{type(error).__name__}: {error}"[:REASON_CHARACTERS_MAX]
+        policy = self._handler.retry
+        if error_class is ErrorClass.UNKNOWN:
+            log.warning("job.error", exc_info=error, extra={"job": self.claimed.id, "kind": self.claimed.kind})
+        if failures < policy.runs(error_class):
+            delay_ms = policy.delay_ms(failures, self._host.fraction())
+            return End(State.QUEUED, f"{reason} ({error_class.value}; run {failures})", None, delay_ms, failed=True)
+        return End(State.FAILED, f"{reason} ({error_class.value}; run {failures}, the last)")
+
+    def _classify(self, error: Exception) -> ErrorClass:
+        if isinstance(error, NotSerialisableError):
+            return ErrorClass.PERMANENT
+        try:
+            return self._handler.classify(error)
+        except Exception:
+            log.exception("job.classify_failed", extra={"kind": self.claimed.kind})
+            return ErrorClass.UNKNOWN
+
+    async def _store(self, end: End) -> None:
+        """Stores the end of the run, however often the disk refuses: what a handler did is not forgotten."""
+        self._host.crash_point(f"{self.claimed.kind}/end/before")
+        tries = 0
+        while True:
+            try:
+                await self._store_once(end)
+            except StaleAttemptError as error:
+                log.warning("job.stale", extra={"job": self.claimed.id, "error": str(error)})
+                return
+            except ClosedError:
+                return  # the next start finds it running, and queues it
+            except OutsideError as error:
+                pause_s = _STORE_AGAIN_AFTER_S[min(tries, len(_STORE_AGAIN_AFTER_S) - 1)]
+                tries += 1
+                log.error("job.end_not_stored", extra={"job": self.claimed.id, "error": str(error)})
+                await trio.sleep(pause_s)
+            else:
+                self._host.crash_point(f"{self.claimed.kind}/end/after")
+                return
+
+    async def _store_once(self, end: End) -> None:
+        now_ms = self._host.clock.now_ms()
+        run_at_ms = now_ms + end.delay_ms
+
+        def store(connection: Any) -> State:
+            if end.to is State.QUEUED:
+                return tables.requeue(connection, self.claimed, run_at_ms, now_ms, end.reason, end.failed)
+            return tables.end_run(connection, self.claimed, end.to, now_ms, end.reason, end.result)
+
+        await self._host.database.write(store, lambda state: self._host.changed(self.claimed, state, run_at_ms))
+
+    # What its context asks for
+
+    def report(self, progress: Progress) -> None:
+        self.progress = progress
+        self._host.progressed(self.claimed)
+
+    @asynccontextmanager
+    async def waiting(self, detail: str) -> AsyncIterator[Callable[[str], Awaitable[None]]]:
+        """The job is `waiting` inside, as long as anything of it waits, and holds no place.
+
+        After an error or a cancellation it has none either: `ensure_place` gets one, should the handler go on.
+        """
+        self.waits += 1
+        try:
+            if self.waits == 1 and self._has_place:
+                await self._move(State.WAITING, detail)
+                self._has_place = False
+                self._host.places.give_back(self.claimed.kind)
+            yield self._tell
+        finally:
+            self.waits -= 1
+        await self.ensure_place()
+
+    async def ensure_place(self) -> None:
+        """Makes the job `running` again, once there is a place and nothing of it waits any more."""
+        async with self._place_lock:
+            if self._has_place or self.waits:
+                return
+            await self._host.places.take_again(self.claimed.kind)
+            self._has_place = True
+            await self._move(State.RUNNING, "")
+
+    async def _tell(self, detail: str) -> None:
+        await self._host.database.write(lambda c: tables.set_detail(c, self.claimed, detail))
+
+    async def _move(self, to: State, reason: str) -> None:
+        claimed = self.claimed
+        await self._host.database.write(
+            lambda c: tables.move(c, claimed.seq, claimed.attempt, to, self._host.clock.now_ms(), reason),
+            lambda _: self._host.changed(claimed, to, None),
+        )
+
+
+def _alone(error: Exception) -> Exception:
+    """The error inside a group that holds only it; otherwise the group."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,139 @@
+"""The configuration of a node: a commented TOML file, and for each setting an environment variable that wins over it.
+
+`P2PMEM_<SECTION>_<NAME>` overrides, so that a container or a test needs no file of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Final, get_type_hints
+
+from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.names import network_id
+
+TEMPLATE: Final = """\
+# p2pmem: configuration of one node. Every setting can be overridden by P2PMEM_<SECTION>_<NAME> in the environment.
+
+[node]
+# Signatures made for one network are void in another.
+network = "{network}"
+# How others see you in member lists you join.
+label = "{label}"
+
+[peer]
+# Where other peers reach this node. Port 0 lets the system choose one, anew at every start.
+listen = "{listen}"
+# Public addresses to put into invites, when they differ from where we listen (behind NAT, say). Comma between them.
+announce = ""
+
+[http]
+# The HTTP interface: for this machine only, unless you know what you do.
+host = "127.0.0.1"
+port = {http_port}
+
+[chain]
+# JSON-RPC address of an Ethereum node, and the contract. Empty: no chain, and nothing costs anything.
+rpc = ""
+contract = ""
+chain_id = 0
+confirmations = 1
+
+[review]
+# What this node's verifier does with a proposal: auto checks bytes, root and seal, and approves; manual asks you.
+policy = "auto"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """One node's settings. `home` is not among them: it says where this file is."""
+
+    network: str = "p2pmem"
+    label: str = ""
+    listen: str = "/ip4/127.0.0.1/tcp/0"
+    announce: tuple[str, ...] = ()
+    http_host: str = "127.0.0.1"
+    http_port: int = 0
+    chain_rpc: str = ""
+    chain_contract: str = ""
+    chain_id: int = 0
+    chain_confirmations: int = 1
+    review_policy: str = "auto"
+
+    def __post_init__(self) -> None:
+        network_id(self.network)
+        if self.review_policy not in ("auto", "manual"):
+            raise MisuseError(f"review.policy is {self.review_policy!r}: auto and manual are possible")
+        if not 0 <= self.http_port <= 65_535:
+            raise MisuseError(f"http.port is {self.http_port}: 0 to 65535 are possible")
+        if bool(self.chain_rpc) != bool(self.chain_contract):
+            raise MisuseError("chain.rpc and chain.contract are set together or not at all")
+
+
+_PLACES: Final = {
+    "network": ("node", "network"),
+    "label": ("node", "label"),
+    "listen": ("peer", "listen"),
+    "announce": ("peer", "announce"),
+    "http_host": ("http", "host"),
+    "http_port": ("http", "port"),
+    "chain_rpc": ("chain", "rpc"),
+    "chain_contract": ("chain", "contract"),
+    "chain_id": ("chain", "chain_id"),
+    "chain_confirmations": ("chain", "confirmations"),
+    "review_policy": ("review", "policy"),
+}
+
+
+def load(path: Path, environment: Mapping[str, str] = os.environ) -> Config:
+    """Read `path`, then the environment. Unknown sections and settings are refused by name."""
+    try:
+        document = tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise MisuseError(f"there is no configuration at {path}: run `p2pmem init` first") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise MisuseError(f"{path} is not TOML: {error}") from None
+    known = {place: name for name, place in _PLACES.items()}
+    values: dict[str, object] = {}
+    for section, table in document.items():
+        if not isinstance(table, dict):
+            raise MisuseError(f"{path}: {section} stands outside any section")
+        for key, value in table.items():
+            if (section, key) not in known:
+                raise MisuseError(f"{path}: there is no setting {section}.{key}")
+            values[known[section, key]] = value
+    for name, (section, key) in _PLACES.items():
+        variable = f"P2PMEM_{section}_{key}".upper()
+        if variable in environment:
+            values[name] = environment[variable]
+    return _typed(values)
+
+
+def _typed(values: Mapping[str, object]) -> Config:
+    types = get_type_hints(Config)
+    typed: dict[str, object] = {}
+    for name in (item.name for item in fields(Config)):
+        if name not in values:
+            continue
+        value, wanted = values[name], types[name]
+        section, key = _PLACES[name]
+        if wanted is int:
+            try:
+                typed[name] = int(str(value))
+            except ValueError:
+                raise MisuseError(f"{section}.{key} is {value!r}: a whole number is needed") from None
+        elif wanted is str:
+            typed[name] = str(value)
+        else:
+            parts = value if isinstance(value, list) else str(value).split(",")
+            typed[name] = tuple(str(part).strip() for part in parts if str(part).strip())
+    return Config(**typed)  # type: ignore[arg-type]  # each value was made from the hint of its own field
+
+
+def template(*, network: str, label: str, listen: str, http_port: int) -> str:
+    """The text of a first configuration file."""
+    return TEMPLATE.format(network=network, label=label.replace('"', "'"), listen=listen, http_port=http_port)

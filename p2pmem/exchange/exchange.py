@@ -1,0 +1,325 @@
+"""The exchange: everything that moves envelopes between this node and its members.
+
+    ledger --delta--> gossip machine --commands--> links (a stream a member) and comparisons
+    links --envelopes--> admission --delta--> ...
+
+Gossip is quick and may lose; comparisons lose nothing. One is made on connect, on a head change, when a peer's state
+turns out to differ, about ten seconds after something new with three members drawn by lot, and every minute with all.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from math import isinf
+from typing import Final
+
+import trio
+from p2pmem_jobs import Clock, Listener, Signal
+from p2pmem_protocol.errors import MisuseError, OutsideError, RefusedError
+from p2pmem_protocol.frames import Peers
+from p2pmem_protocol.gossip import Close, Command, Compare, Gossip, GossipStatistics, Reconcile, Wake
+from p2pmem_protocol.hello import SYNC_PROTOCOL
+from p2pmem_protocol.names import GraphId
+
+from p2pmem.exchange.holdings import Holdings, How
+from p2pmem.exchange.link import Link, Recent, ticks_ms
+from p2pmem.exchange.sync_client import Comparison, SyncClient
+from p2pmem.exchange.sync_server import SyncServer
+from p2pmem.ledger.batch import Delta
+from p2pmem.net.dialer import Dialer
+from p2pmem.net.framing import FrameReader
+from p2pmem.net.seam import Network, PeerId, Stream
+from p2pmem.net.sessions import Session, Sessions
+
+log = logging.getLogger(__name__)
+
+PERIOD_S: Final = 60.0
+AFTER_NEWS_S: Final = 10.0
+AFTER_NEWS_MEMBERS: Final = 3
+DIFFERS_PAUSE_S: Final = 1.0
+NO_PROGRESS_PAUSE_S: Final = 5.0
+
+
+@dataclass(slots=True)
+class _Comparer:
+    """When to compare with one peer next."""
+
+    graphs: set[GraphId] | None = None
+    """Which graphs; None stands for all."""
+    wanted: trio.Event = field(default_factory=trio.Event)
+
+    def want(self, graph: GraphId | None) -> None:
+        if graph is None:
+            self.graphs = None
+        elif self.graphs is not None:
+            self.graphs.add(graph)
+        self.wanted.set()
+
+    def take(self) -> set[GraphId] | None:
+        graphs, self.graphs, self.wanted = self.graphs, set(), trio.Event()
+        return graphs
+
+
+@dataclass(frozen=True, slots=True)
+class LastComparison:
+    """How a graph stood with a peer when they last compared."""
+
+    comparison: Comparison
+    at_ms: int
+
+
+class Exchange:
+    """Moves envelopes. `run` it in the node's nursery once the network stands."""
+
+    def __init__(
+        self,
+        *,
+        network: Network,
+        sessions: Sessions,
+        holdings: Holdings,
+        raw: Callable[[bytes], bytes | None],
+        clock: Clock,
+        chance: random.Random,
+        announce: Callable[[], tuple[str, ...]],
+        penalise: Callable[[PeerId, RefusedError], None],
+    ) -> None:
+        """`announce` gives the addresses that others may dial us at; `raw` the bytes of an item in the set."""
+        self._network = network
+        self._sessions = sessions
+        self._holdings = holdings
+        self._raw = raw
+        self._clock = clock
+        self._chance = chance
+        self._announce = announce
+        self._penalise = penalise
+        self._gossip = Gossip(network.peer_id)
+        self._recent = Recent()
+        self._links: dict[PeerId, Link] = {}
+        self._comparers: dict[PeerId, _Comparer] = {}
+        self._compared: dict[tuple[PeerId, GraphId], LastComparison] = {}
+        self._tick = trio.Event()
+        self._news = trio.Event()
+        self._acknowledged = Signal()
+        self.client = SyncClient(network, holdings, clock)
+        self.server = SyncServer(
+            holdings,
+            clock,
+            may_have=sessions.may_have,
+            differs=self._differs,
+            peers=self._peers_of,
+            penalise=penalise,
+        )
+        self.dialer = Dialer(network, sessions.open, chance)
+
+    # Running
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Answer, dial, gossip and compare until cancelled."""
+        self._network.set_handler(SYNC_PROTOCOL, self.server.serve)
+        self._sessions.start()
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.dialer.run)
+            nursery.start_soon(self._run_ticks)
+            nursery.start_soon(self._run_news)
+            task_status.started()
+
+    async def serve(self, session: Session, stream: Stream, reader: FrameReader) -> None:
+        """What `Sessions` runs as long as a session lasts."""
+        peer = session.peer
+        link = Link(
+            session,
+            stream,
+            reader,
+            gossip=self._gossip,
+            holdings=self._holdings,
+            recent=self._recent,
+            raw=self._raw,
+            do=self._do,
+        )
+        comparer = _Comparer()
+        self._links[peer], self._comparers[peer] = link, comparer
+        self._do(self._gossip.peer_joined(peer, self._sessions.graphs_of(session), ticks_ms()))
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_quietly, link.write)
+                nursery.start_soon(self._compare_with, session, comparer)
+                await self._read(link)
+                nursery.cancel_scope.cancel()
+        finally:
+            del self._links[peer], self._comparers[peer]
+            self._do(self._gossip.peer_left(peer, ticks_ms()))
+            self._want_all(None)
+
+    async def _read(self, link: Link) -> None:
+        try:
+            await link.read()
+        except RefusedError as error:
+            self._penalise(link.peer, error)
+        except OutsideError as error:
+            log.info("link.broke", extra={"peer": link.peer, "why": type(error).__name__})
+
+    # What the ledger tells
+
+    def heard(self, delta: Delta) -> None:
+        """A change is on disk: relay what is new, follow a head."""
+        now_ms = ticks_ms()
+        for item in delta.entered:
+            self._recent.add(item.id, item.data)
+        if delta.source.how is How.ROUND:
+            sizes = [(item.id, len(item.data)) for item in delta.entered]
+            self._do(self._gossip.reconciled(delta.graph, sizes, now_ms))
+        else:
+            for item in delta.entered:
+                if delta.source.how is How.MEMBER:
+                    giver = delta.source.peer
+                    self._do(self._gossip.admitted(delta.graph, item.id, len(item.data), giver, now_ms))
+                else:
+                    self._do(self._gossip.published(delta.graph, item.id, len(item.data), now_ms))
+        if delta.head_changed:
+            self._head_changed(delta.graph)
+        if delta.entered:
+            self._news.set()
+
+    def _head_changed(self, graph: GraphId) -> None:
+        self._gossip.head_changed(graph)
+        self.client.head_changed(graph)
+        self._sessions.review()
+        for session in self._sessions.all():
+            share = self._gossip.graph_shared if self._sessions.may_have(session.peer, graph) else None
+            change = share or self._gossip.graph_unshared
+            self._do(change(session.peer, graph, ticks_ms()))
+        self._want_all(graph)
+        self.dialer.dial_soon()
+
+    async def room(self, graph: GraphId) -> None:
+        """Return once members take what is published: who publishes faster waits here. Cancel it with a scope."""
+        with Listener((self._acknowledged,)) as listener:
+            while self._gossip.is_pressed(graph):
+                await listener.wait()
+
+    # Commands of the machine
+
+    def _do(self, commands: Iterable[Command]) -> None:
+        for command in commands:
+            match command:
+                case Wake(peer):
+                    link = self._links.get(PeerId(peer))
+                    if link is not None:
+                        link.wake.set()
+                case Reconcile(peer, graph):
+                    self._want(PeerId(peer), GraphId(graph) if graph else None)
+                case Compare(graph):
+                    self._want_all(GraphId(graph))
+                case Close(peer):
+                    self._sessions.close(PeerId(peer))
+        self._tick.set()
+        self._acknowledged.notify()
+
+    async def _run_ticks(self) -> None:
+        while True:
+            wait_ms = self._gossip.next_ms() - ticks_ms()
+            self._tick = trio.Event()
+            with trio.move_on_after(3600 if isinf(wait_ms) else max(wait_ms, 1) / 1000) as scope:
+                await self._tick.wait()
+            if scope.cancelled_caught:
+                self._do(self._gossip.tick(ticks_ms()))
+
+    # Comparisons
+
+    def compare_now(self, graph: GraphId | None = None) -> None:
+        """Compare with everybody soon."""
+        self._want_all(graph)
+
+    def last_comparisons(self) -> dict[tuple[PeerId, GraphId], LastComparison]:
+        return dict(self._compared)
+
+    def gossip_statistics(self) -> GossipStatistics:
+        return self._gossip.statistics()
+
+    def _want(self, peer: PeerId, graph: GraphId | None) -> None:
+        comparer = self._comparers.get(peer)
+        if comparer is not None:
+            comparer.want(graph)
+
+    def _want_all(self, graph: GraphId | None) -> None:
+        for comparer in self._comparers.values():
+            comparer.want(graph)
+
+    def _differs(self, peer: PeerId, graph: GraphId) -> None:
+        """A peer that asked for our state has another: what we lack, only a round of our own will bring."""
+        self._want(peer, graph)
+
+    async def _run_news(self) -> None:
+        while True:
+            await self._news.wait()
+            await trio.sleep(AFTER_NEWS_S)
+            self._news = trio.Event()
+            peers = sorted(self._comparers)
+            for peer in self._chance.sample(peers, min(AFTER_NEWS_MEMBERS, len(peers))):
+                self._want(peer, None)
+
+    async def _compare_with(self, session: Session, comparer: _Comparer) -> None:
+        """Compare on connect, when wanted, and every minute."""
+        pause_s = 0.0
+        while True:
+            graphs = comparer.take()
+            shared = self._sessions.graphs_of(session)
+            chosen = sorted(shared if graphs is None else shared & graphs)
+            pause_s = DIFFERS_PAUSE_S
+            if chosen and not await self._compare(session, chosen):
+                pause_s = NO_PROGRESS_PAUSE_S
+            # A pause between rounds lets what is under way arrive; the period has a jitter so that peers spread out.
+            await trio.sleep(pause_s * self._chance.uniform(0.8, 1.2))
+            with trio.move_on_after(PERIOD_S * self._chance.uniform(0.8, 1.2)) as scope:
+                await comparer.wanted.wait()
+            if scope.cancelled_caught:
+                comparer.want(None)
+
+    async def _compare(self, session: Session, graphs: list[GraphId]) -> bool:
+        """One comparison. False when it failed, or sets differ and nothing came of it."""
+        try:
+            results = await self.client.compare(session.peer, graphs)
+            for graph in graphs:
+                await self._meet(session, graph)
+        except RefusedError as error:
+            self._penalise(session.peer, error)
+            return False
+        except OutsideError as error:
+            log.info("sync.failed", extra={"peer": session.peer, "why": str(error)})
+            return False
+        now_ms = self._clock.now_ms()
+        for result in results:
+            self._compared[session.peer, result.graph] = LastComparison(result, now_ms)
+        return all(result.equal or result.fetched for result in results)
+
+    # Meeting other members
+
+    def _peers_of(self, peer: PeerId, asked: Peers) -> tuple[str, ...]:
+        """Note where the asker can be dialled; say where we and the members that we are connected to can be."""
+        self.client.note_addresses(peer, asked.addresses)
+        theirs = [
+            address
+            for session in self._sessions.all()
+            if session.peer != peer and self._sessions.may_have(session.peer, GraphId(asked.graph))
+            for address in self.client.known_addresses(session.peer)
+        ]
+        return (*self._announce(), *theirs)
+
+    async def _meet(self, session: Session, graph: GraphId) -> None:
+        """Learn whom else the peer is connected to, and dial them."""
+        for address in await self.client.ask_peers(session.peer, graph, self._announce()):
+            try:
+                self.dialer.want(address)
+            except MisuseError:
+                continue
+
+
+async def _quietly(work: Callable[[], Awaitable[None]]) -> None:
+    """A broken stream ends a writer; its reader says so."""
+    try:
+        await work()
+    except OutsideError:
+        await trio.sleep_forever()

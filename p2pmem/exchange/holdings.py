@@ -1,0 +1,88 @@
+"""What the movers of envelopes need of the ledger, and nothing more."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import Enum, unique
+from typing import Final, Protocol
+
+from p2pmem_protocol.errors import Reason
+from p2pmem_protocol.frames import GraphState
+from p2pmem_protocol.names import GraphId
+from p2pmem_protocol.roster import SignedHeader
+from p2pmem_protocol.snapshot import View
+
+
+@unique
+class How(Enum):
+    """By which way something came into the ledger."""
+
+    OWN = "own"
+    MEMBER = "member"
+    ROUND = "round"
+    SELF = "self"
+    """What the node does by itself: sweeps, heads, contents."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Who gave it, and by which way. `peer` is empty for what no peer gave."""
+
+    how: How
+    peer: str = ""
+
+
+OWN: Final = Source(How.OWN)
+SELF: Final = Source(How.SELF)
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """What became of one item that was offered. `reason` is None when it is in the set now, or was before."""
+
+    id: bytes | None
+    is_new: bool
+    reason: Reason | None
+
+
+class Holdings(Protocol):
+    """The ledger as the exchange sees it."""
+
+    def state(self, graph: GraphId, at_ms: int) -> GraphState:
+        """Head, count and fingerprint of the set as it will be 60 s after `at_ms`."""
+
+    def view(self, graph: GraphId, kinds: Collection[int], agreed_ms: int) -> View:
+        """The set to reconcile: of kinds both know, cut at the agreed time."""
+
+    def raw(self, graph: GraphId, ids: Sequence[bytes]) -> list[bytes]:
+        """Items by id, as bytes; what is not in the set is left out. Cuts first, then content, the rest, evidence."""
+
+    def attachment(self, graph: GraphId, content_hash: bytes) -> bytes | None:
+        """Content that an item of this graph's set names and that is held."""
+
+    def roster_part(self, graph: GraphId, part_hash: bytes) -> bytes | None:
+        """A part of this graph's head roster."""
+
+    def headers(self, graph: GraphId, known: Collection[bytes]) -> list[bytes]:
+        """Roster headers but the known ones, parents before children."""
+
+    def header_ids(self, graph: GraphId) -> tuple[bytes, ...]: ...
+
+    async def add_headers(self, graph: GraphId, headers: Sequence[SignedHeader]) -> None:
+        """Take in headers that follow from those held. Raises `RefusedError` for one that is wrong for everybody."""
+
+    def missing_parts(self, graph: GraphId) -> tuple[bytes, ...]:
+        """Hashes of the parts of the head that are not held yet: until they are, the graph waits."""
+
+    async def add_parts(self, graph: GraphId, parts: Sequence[bytes]) -> None:
+        """Keep parts of the head; when none is missing any more the head is adopted."""
+
+    async def admit(self, items: Sequence[bytes], source: Source) -> list[Admitted]:
+        """Test and keep; returns when what is new is on disk."""
+
+    def wanted_attachments(self, graph: GraphId) -> tuple[tuple[bytes, int], ...]:
+        """(hash, length) of content that the set names and that is not held."""
+
+    async def keep_attachment(self, graph: GraphId, content_hash: bytes, data: bytes) -> bool:
+        """Check content against the seals that name it, and keep it. Returns whether any does."""

@@ -1,0 +1,124 @@
+"""One member stream: frames in, frames out, for the gossip machine. Everything that decides is in `Gossip`."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import inf, isinf
+from typing import Final
+
+import trio
+from p2pmem_protocol import frames
+from p2pmem_protocol.envelope import decode_item
+from p2pmem_protocol.errors import Reason, RefusedError
+from p2pmem_protocol.frames import Frame, Skipped
+from p2pmem_protocol.gossip import Command, Gossip
+from p2pmem_protocol.names import GraphId
+
+from p2pmem.exchange.holdings import Holdings, How, Source
+from p2pmem.net.framing import FrameReader, send_frames
+from p2pmem.net.seam import PeerId, Stream
+from p2pmem.net.sessions import Session
+
+log = logging.getLogger(__name__)
+
+RECENT_BYTES_MAX: Final = 16 * 1024 * 1024
+Do = Callable[[Iterable[Command]], None]
+
+
+def ticks_ms() -> int:
+    """Time for pauses and time-outs: never steps, says nothing about the calendar."""
+    return round(trio.current_time() * 1000)
+
+
+class Recent:
+    """Bytes of what came in last, so that relaying does not read the disk. Bounded; the oldest go first."""
+
+    def __init__(self) -> None:
+        self._items: OrderedDict[bytes, bytes] = OrderedDict()
+        self._bytes = 0
+
+    def add(self, item_id: bytes, data: bytes) -> None:
+        if item_id in self._items:
+            return
+        self._items[item_id] = data
+        self._bytes += len(data)
+        while self._bytes > RECENT_BYTES_MAX:
+            _, oldest = self._items.popitem(last=False)
+            self._bytes -= len(oldest)
+
+    def get(self, item_id: bytes) -> bytes | None:
+        return self._items.get(item_id)
+
+
+class Link:
+    """Reads and writes the frames of one session."""
+
+    def __init__(
+        self,
+        session: Session,
+        stream: Stream,
+        reader: FrameReader,
+        *,
+        gossip: Gossip,
+        holdings: Holdings,
+        recent: Recent,
+        raw: Callable[[bytes], bytes | None],
+        do: Do,
+    ) -> None:
+        self.session = session
+        self.wake = trio.Event()
+        self._stream = stream
+        self._reader = reader
+        self._gossip = gossip
+        self._holdings = holdings
+        self._recent = recent
+        self._raw = raw
+        self._do = do
+
+    @property
+    def peer(self) -> PeerId:
+        return self.session.peer
+
+    async def write(self) -> None:
+        """Write what the machine has for this peer, as it becomes due. Ends with the stream, by its error."""
+        while True:
+            outgoing = self._gossip.take(self.peer, ticks_ms())
+            if outgoing is not None:
+                await send_frames(self._stream, frames.encode(outgoing.frame(self._bodies(outgoing.envelopes))))
+                continue
+            wait_ms = self._gossip.due_ms(self.peer) - ticks_ms()
+            with trio.move_on_after(inf if isinf(wait_ms) else max(wait_ms, 1) / 1000):
+                await self.wake.wait()
+            self.wake = trio.Event()
+
+    def _bodies(self, ids: Sequence[bytes]) -> Iterator[bytes]:
+        for item_id in ids:
+            data = self._recent.get(item_id) or self._raw(item_id)
+            if data is not None:
+                yield data
+
+    async def read(self) -> None:
+        """Take frames in until the peer ends its side. Raises `RefusedError` for what no member sends."""
+        while (data := await self._reader.receive()) is not None:
+            message = frames.decode(data)
+            if isinstance(message, Skipped):
+                continue
+            if not isinstance(message, Frame):
+                raise RefusedError(Reason.BAD_FRAME, f"a {type(message).__name__} on the member stream")
+            is_last = not self._reader.has_frame()
+            self._do(self._gossip.frame_received(self.peer, message, is_last=is_last, now_ms=ticks_ms()))
+            if message.envelopes:
+                await self._admit(message.envelopes)
+
+    async def _admit(self, envelopes: Sequence[bytes]) -> None:
+        """Admit what a frame brought. What was admitted is told to the machine by the ledger's listener, once it is on
+        disk; what was not, here."""
+        outcomes = await self._holdings.admit(envelopes, Source(How.MEMBER, self.peer))
+        for data, outcome in zip(envelopes, outcomes, strict=True):
+            if outcome.is_new or outcome.id is None:
+                continue
+            reason = outcome.reason or Reason.DUPLICATE
+            graph = GraphId(decode_item(data).graph)
+            self._do(self._gossip.refused(self.peer, graph, outcome.id, reason, ticks_ms()))

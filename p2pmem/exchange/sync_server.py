@@ -1,0 +1,170 @@
+"""Answering: the sync stream of one peer. One request, one answer, as long as the peer likes.
+
+What may be asked depends on who asks: a graph moves to peers that are members now, and an open graph to anybody who
+names it (rule J2). Every other question gets one answer, the same bytes, whether the graph is known here or not.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from p2pmem_jobs.clock import Clock
+from p2pmem_protocol import frames
+from p2pmem_protocol.errors import Reason, RefusedError
+from p2pmem_protocol.frames import (
+    ADDRESSES_MAX,
+    HEADER_BYTES_MAX,
+    HEADERS_MAX,
+    MESSAGE_BYTES_MAX,
+    PART_BYTES_MAX,
+    AskHeaders,
+    Envelopes,
+    Fetch,
+    FetchPart,
+    GraphState,
+    Headers,
+    Heads,
+    Message,
+    NotGiven,
+    Part,
+    Peers,
+    RoundMessage,
+    RoundOpen,
+)
+from p2pmem_protocol.hello import clocks_agree
+from p2pmem_protocol.names import GraphId
+from p2pmem_protocol.negentropy import Responder
+
+from p2pmem.exchange.holdings import Holdings
+from p2pmem.net.framing import FrameReader, send_frames
+from p2pmem.net.seam import PeerId, Stream, StreamClosedError
+
+log = logging.getLogger(__name__)
+
+ROOM_BYTES: Final = MESSAGE_BYTES_MAX - 4_096
+"""What an answer may hold, so that the map around it fits too."""
+
+_NO: Final = NotGiven(int(Reason.UNKNOWN_GRAPH))
+
+
+class SyncServer:
+    """Serves the sync streams of all peers."""
+
+    def __init__(
+        self,
+        holdings: Holdings,
+        clock: Clock,
+        *,
+        may_have: Callable[[PeerId, GraphId], bool],
+        differs: Callable[[PeerId, GraphId], None],
+        peers: Callable[[PeerId, Peers], tuple[str, ...]],
+        penalise: Callable[[PeerId, RefusedError], None],
+    ) -> None:
+        """`may_have` is asked for every request; `differs` is told when a peer's state of a graph is not ours;
+        `peers` takes in where the asker can be dialled, and says where we and others can be."""
+        self._holdings = holdings
+        self._clock = clock
+        self._may_have = may_have
+        self._differs = differs
+        self._peers = peers
+        self._penalise = penalise
+
+    async def serve(self, stream: Stream) -> None:
+        """Answer until the peer ends its side. Bytes that no peer of this protocol sends end the stream."""
+        reader = FrameReader(stream, frame_max_bytes=MESSAGE_BYTES_MAX)
+        talk = _Talk()
+        try:
+            while (data := await reader.receive()) is not None:
+                answers = self._answer(stream.peer, frames.decode(data), talk)
+                await send_frames(stream, *(frames.encode(answer) for answer in answers))
+        except RefusedError as error:
+            self._penalise(stream.peer, error)
+        except StreamClosedError:
+            log.debug("sync.closed", extra={"peer": stream.peer})
+
+    def _answer(self, peer: PeerId, message: Message, talk: _Talk) -> list[Message]:
+        match message:
+            case Heads():
+                return [self._heads(peer, message)]
+            case RoundMessage():
+                if talk.responder is None or talk.graph is None or not self._may_have(peer, talk.graph):
+                    return [_NO]
+                return [RoundMessage(talk.responder.receive(message.message))]
+        graph = getattr(message, "graph", None)
+        if graph is None or not self._may_have(peer, GraphId(graph)):
+            return [_NO]
+        match message:
+            case RoundOpen():
+                return [self._round(message, talk)]
+            case Fetch():
+                return self._envelopes(message)
+            case FetchPart():
+                return [self._part(message)]
+            case AskHeaders():
+                return self._headers(message)
+            case Peers():
+                return [Peers(graph, self._peers(peer, message)[:ADDRESSES_MAX])]
+        return [NotGiven(int(Reason.NOT_SPOKEN))]
+
+    def _heads(self, peer: PeerId, theirs: Heads) -> Heads:
+        ours: list[GraphState] = []
+        now_ms = self._clock.now_ms()
+        agreed_ms = max(now_ms, theirs.clock_ms)
+        if not clocks_agree(now_ms, theirs.clock_ms):
+            return Heads(now_ms)
+        for state in theirs.graphs:
+            graph = GraphId(state.graph)
+            if not self._may_have(peer, graph):
+                continue
+            mine = self._holdings.state(graph, agreed_ms)
+            ours.append(mine)
+            if (mine.head, mine.count, mine.fingerprint) != (state.head, state.count, state.fingerprint):
+                self._differs(peer, graph)
+        return Heads(now_ms, tuple(ours))
+
+    def _round(self, opened: RoundOpen, talk: _Talk) -> Message:
+        graph = GraphId(opened.graph)
+        now_ms = self._clock.now_ms()
+        if not clocks_agree(now_ms, opened.agreed_ms):
+            return NotGiven(int(Reason.CLOCK_APART))
+        if self._holdings.state(graph, opened.agreed_ms).head != opened.head:
+            return NotGiven(int(Reason.NO_HEAD))
+        view = self._holdings.view(graph, opened.kinds, opened.agreed_ms)
+        talk.graph, talk.responder = graph, Responder(view)
+        return RoundMessage(talk.responder.receive(opened.message))
+
+    def _envelopes(self, asked: Fetch) -> list[Message]:
+        answers: list[Message] = []
+        room, group = ROOM_BYTES, list[bytes]()
+        for data in self._holdings.raw(GraphId(asked.graph), asked.ids):
+            if len(data) + 8 > room:
+                answers.append(Envelopes(tuple(group), more=True))
+                room, group = ROOM_BYTES, []
+            group.append(data)
+            room -= len(data) + 8
+        answers.append(Envelopes(tuple(group)))
+        return answers
+
+    def _part(self, asked: FetchPart) -> Message:
+        graph = GraphId(asked.graph)
+        find = self._holdings.roster_part if asked.is_roster else self._holdings.attachment
+        data = find(graph, asked.content)
+        if data is None or asked.offset > len(data):
+            return NotGiven(int(Reason.SUBJECT_NOT_HELD))
+        return Part(len(data), asked.offset, data[asked.offset : asked.offset + PART_BYTES_MAX])
+
+    def _headers(self, asked: AskHeaders) -> list[Message]:
+        headers = self._holdings.headers(GraphId(asked.graph), frozenset(asked.known))
+        per_message = min(HEADERS_MAX, ROOM_BYTES // (HEADER_BYTES_MAX + 8))
+        groups = [headers[at : at + per_message] for at in range(0, len(headers), per_message)] or [[]]
+        return [Headers(asked.graph, tuple(group), more=number < len(groups)) for number, group in enumerate(groups, 1)]
+
+
+class _Talk:
+    """What one stream remembers between requests: the round under way."""
+
+    def __init__(self) -> None:
+        self.graph: GraphId | None = None
+        self.responder: Responder | None = None

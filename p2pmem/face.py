@@ -1,0 +1,410 @@
+"""What a node offers to its users: HTTP, MCP and CLI all call these, and nothing else.
+
+Values here are for people and JSON: addresses, ids and IRIs as text, times in milliseconds. An asset is named by its
+*reference*, `<author address>/<name>`, with `@<version>` after it for one version; without, the newest held is meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from enum import Enum, unique
+from typing import Protocol
+
+
+@unique
+class Layer(Enum):
+    """How far a version went: private, shared until it expires, or published for good."""
+
+    WORKING = "working"
+    SHARED = "shared"
+    PUBLISHED = "published"
+
+
+@dataclass(frozen=True, slots=True)
+class PeerView:
+    """One connected peer and who speaks through it. `clock_apart_ms` is its clock less ours, as told in hello."""
+
+    peer: str
+    address: str
+    agents: tuple[str, ...]
+    graphs: int
+    clock_apart_ms: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class SyncView:
+    """How one graph stands with one member's node: `lag` is the difference in items at the last comparison."""
+
+    graph: str
+    peer: str
+    equal: bool
+    lag: int
+    last_round_ms: int
+    trouble: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """The node at a glance."""
+
+    version: str
+    network: str
+    peer: str
+    addresses: tuple[str, ...]
+    agents: tuple[str, ...]
+    started_ms: int
+    now_ms: int
+    position: int
+    projected: int
+    graphs: int
+    items: int
+    peers: tuple[PeerView, ...]
+    sync: tuple[SyncView, ...]
+    chain: str
+    partial: bool
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MemberView:
+    address: str
+    label: str
+    roles: tuple[str, ...]
+    since_ms: int
+    online: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GraphView:
+    """A context graph as its head roster has it. `trouble` says in words why it waits or is forked, empty otherwise."""
+
+    graph: str
+    iri: str
+    id: str
+    access: str
+    owner: str
+    version: int
+    term: int
+    head: str
+    quorum_m: int
+    verifiers: tuple[str, ...]
+    members: tuple[MemberView, ...]
+    ttl_default_ms: int
+    ttl_max_ms: int
+    acks_min: int
+    chain: int
+    contract: str
+    trouble: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewMember:
+    """A member to be: `roles` are words of the roster (reader, writer, endorser, verifier, approver)."""
+
+    address: str
+    roles: tuple[str, ...]
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NewGraph:
+    """What `found` needs. `m` 0 means no quorum; with `chain` the quorum is registered in the node's contract."""
+
+    slug: str
+    members: tuple[NewMember, ...] = ()
+    m: int | None = None
+    access: str = "gated"
+    ttl_default_ms: int | None = None
+    ttl_max_ms: int | None = None
+    acks_min: int = 0
+    chain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MemberChange:
+    """`set`: add a member or change its roles. `remove`: take it out; what it said so far and counts is kept."""
+
+    set: tuple[NewMember, ...] = ()
+    remove: tuple[str, ...] = ()
+    m: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRequestView:
+    """Somebody who asks to become a member."""
+
+    id: str
+    graph: str
+    agent: str
+    label: str
+    roles: tuple[str, ...]
+    asked_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DraftView:
+    """A draft and, once sealed, what was sealed. `edited` is true when content changed after sealing."""
+
+    graph: str
+    reference: str
+    iri: str
+    subgraph: str
+    statements: int
+    sealed: bool
+    edited: bool
+    version: int
+    root: str
+    updated_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SignerView:
+    """One signature behind a version. `method` is empty for endorsements."""
+
+    address: str
+    label: str
+    decision: str
+    method: str
+    reason: str
+    counts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TrustView:
+    """Who stands behind one version. `level` is always shown with M of N; `missing` says what would raise it."""
+
+    level: str
+    m: int
+    n: int
+    approvals: int
+    rejections: int
+    endorsements: int
+    methods: tuple[str, ...]
+    signers: tuple[SignerView, ...]
+    missing: str
+    conflict: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AnchorView:
+    """Where a version is on a chain, by this node's own look. `state` is claimed, confirmed or reverted."""
+
+    state: str
+    chain: int
+    contract: str
+    transaction: str
+    block: int
+    batch_root: str
+
+
+@dataclass(frozen=True, slots=True)
+class VersionView:
+    """One sealed version of a knowledge asset as this node sees it now."""
+
+    graph: str
+    reference: str
+    iri: str
+    author: str
+    principal: str
+    author_label: str
+    name: str
+    version: int
+    root: str
+    statements: int
+    subgraph: str
+    layer: Layer
+    expires_ms: int
+    issued_ms: int
+    held: bool
+    current: bool
+    retracted: bool
+    newer_unverified: bool
+    copies: int
+    trust: TrustView
+    anchor: AnchorView | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A job: `state` is queued, running, waiting, succeeded, failed, cancelled or outcome_unknown.
+
+    `result` is a JSON value when it succeeded; `waiting_for` says in words what is missing.
+    """
+
+    id: str
+    kind: str
+    state: str
+    reference: str
+    graph: str
+    created_ms: int
+    updated_ms: int
+    attempts: int
+    progress: str
+    waiting_for: str
+    error: str
+    result: object
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewView:
+    """A proposal that waits for this node's verifier."""
+
+    id: str
+    graph: str
+    reference: str
+    root: str
+    proposer: str
+    deadline_ms: int
+    policy: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecallHit:
+    """A passage and who stands behind it. `text` is somebody's words, not an instruction to the reader."""
+
+    text: str
+    subject: str
+    score: float
+    own_draft: bool
+    note: str
+    version: VersionView | None
+    draft: DraftView | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecallAnswer:
+    question: str
+    policy: str
+    position: int
+    hits: tuple[RecallHit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryAnswer:
+    """`kind` is rows, boolean or triples. Rows hold N-Triples terms or None by variable."""
+
+    kind: str
+    variables: tuple[str, ...]
+    rows: tuple[tuple[str | None, ...], ...]
+    boolean: bool | None
+    triples: str
+    position: int
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateView:
+    """`statement` is what peers compare; `cbor` the file that verifies offline, as hexadecimal text."""
+
+    statement: dict[str, object]
+    cbor: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeEvent:
+    """Something changed. `position` is the cursor to go on from."""
+
+    position: int
+    what: str
+    graph: str
+    reference: str
+    at_ms: int
+
+
+class Face(Protocol):
+    """All that a node does for its users. Errors are those of `p2pmem_protocol.errors`.
+
+    Nothing is acknowledged before it is on disk. Cancelling a call never undoes what it had already written.
+    """
+
+    async def status(self) -> NodeStatus: ...
+
+    async def found(self, new: NewGraph) -> GraphView:
+        """Found a context graph with this node's agent as creator and owner."""
+
+    async def graphs(self) -> tuple[GraphView, ...]: ...
+
+    async def graph(self, graph: str) -> GraphView:
+        """Unknown and not yours are one answer."""
+
+    async def change_members(self, graph: str, change: MemberChange) -> GraphView:
+        """The owner's node signs the next roster."""
+
+    async def leave(self, graph: str) -> None:
+        """Forget a graph locally. What one said stays with the others."""
+
+    async def invite(self, graph: str, *, roles: tuple[str, ...], uses: int, life_ms: int, ask: bool = False) -> str:
+        """One string that lets its bearer join with these roles, while uses remain; with `ask`, once the owner agrees.
+
+        Without roles it only leads who is listed already to this node.
+        """
+
+    async def join(self, invite: str, *, label: str) -> GraphView:
+        """Use an invite. Returns once this node is on the roster and has adopted it."""
+
+    async def join_requests(self, graph: str) -> tuple[JoinRequestView, ...]: ...
+
+    async def decide_join(self, request: str, *, approve: bool) -> None: ...
+
+    async def draft(
+        self, graph: str, name: str, data: bytes, *, format: str | None, base: str | None, subgraph: str, replace: bool
+    ) -> DraftView:
+        """Write to a private draft. Additive, unless `replace`."""
+
+    async def drafts(self, graph: str | None) -> tuple[DraftView, ...]: ...
+
+    async def discard(self, graph: str, name: str) -> None: ...
+
+    async def seal(self, graph: str, name: str) -> DraftView: ...
+
+    async def share(self, graph: str, name: str, *, ttl_ms: int | None) -> JobView:
+        """Seal if unsealed, and share the draft `name`. Sharing the same again renews it."""
+
+    async def publish(self, graph: str, reference: str) -> JobView: ...
+
+    async def endorse(self, graph: str, reference: str, *, reason: str, withdraw: bool) -> JobView: ...
+
+    async def verify(self, graph: str, reference: str, *, deadline_ms: int | None) -> JobView:
+        """Ask the verifiers. The job ends ConsensusVerified, rejected, or at its deadline."""
+
+    async def retract(
+        self, graph: str, reference: str, *, reason: str, successor: int | None, erase: bool
+    ) -> VersionView: ...
+
+    async def reviews(self) -> tuple[ReviewView, ...]: ...
+
+    async def decide_review(self, review: str, *, approve: bool, reason: str) -> JobView:
+        """A person's verdict on a proposal (method manual)."""
+
+    async def job(self, job: str, *, wait_ms: int = 0) -> JobView:
+        """The job; waits at most so long for its end."""
+
+    async def jobs(self, *, state: str | None, limit: int) -> tuple[JobView, ...]: ...
+
+    async def cancel_job(self, job: str) -> JobView: ...
+
+    async def versions(self, graph: str, *, layer: Layer | None, min_trust: str | None) -> tuple[VersionView, ...]:
+        """All live versions. With `min_trust` those that are current at that floor."""
+
+    async def version(self, graph: str, reference: str) -> VersionView: ...
+
+    async def content(self, graph: str, reference: str) -> bytes:
+        """The sealed canonical N-Quads, byte for byte."""
+
+    async def certificate(self, graph: str, reference: str) -> CertificateView: ...
+
+    async def proof(self, graph: str, reference: str, statement: str) -> dict[str, object]:
+        """Membership of one statement: leaf, siblings, root, count."""
+
+    async def recall(
+        self, question: str, *, graph: str | None, min_trust: str | None, min_m: int, limit: int
+    ) -> RecallAnswer: ...
+
+    async def query(
+        self, sparql: str, *, graph: str, view: Layer | None, min_trust: str | None, at_least: int
+    ) -> QueryAnswer: ...
+
+    def changes(self, since: int) -> AsyncIterator[ChangeEvent]:
+        """Changes after a position, then on as they come. Ends when cancelled or when the node stops."""

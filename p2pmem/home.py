@@ -1,0 +1,130 @@
+"""Where a node keeps its things: directories, and files that only their owner may read.
+
+`P2PMEM_HOME` names one directory for everything. Without it, the XDG Base Directory rules hold: configuration in
+`$XDG_CONFIG_HOME/p2pmem`, everything else in `$XDG_STATE_HOME/p2pmem`.
+
+    config.toml     commented configuration                    token           bearer token of the HTTP interface
+    peer.key        32 bytes: the seed of the peer's identity  agents/         one encrypted key file an agent
+    ledger.sqlite   the truth                                  store/          triple store, can be rebuilt
+    text.sqlite     full-text index, can be rebuilt            run.json        who runs here now, and where it listens
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from p2pmem_protocol.errors import MisuseError, OutsideError
+
+SECRET_MODE: Final = 0o600
+DIRECTORY_MODE: Final = 0o700
+TOKEN_BYTES: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The directories of one node. Nothing is created before `create`."""
+
+    config_dir: Path
+    data_dir: Path
+
+    @classmethod
+    def find(cls, explicit: str | None = None) -> Home:
+        """`explicit`, else `P2PMEM_HOME`, else XDG."""
+        named = explicit or os.environ.get("P2PMEM_HOME")
+        if named:
+            root = Path(named).expanduser().absolute()
+            return cls(root, root)
+        user = Path.home()
+        config = os.environ.get("XDG_CONFIG_HOME") or str(user / ".config")
+        state = os.environ.get("XDG_STATE_HOME") or str(user / ".local" / "state")
+        return cls(Path(config) / "p2pmem", Path(state) / "p2pmem")
+
+    @property
+    def config_file(self) -> Path:
+        return self.config_dir / "config.toml"
+
+    @property
+    def token_file(self) -> Path:
+        return self.data_dir / "token"
+
+    @property
+    def peer_key_file(self) -> Path:
+        return self.data_dir / "peer.key"
+
+    @property
+    def agents_dir(self) -> Path:
+        return self.data_dir / "agents"
+
+    @property
+    def password_file(self) -> Path:
+        return self.data_dir / "agents.password"
+
+    @property
+    def ledger_file(self) -> Path:
+        return self.data_dir / "ledger.sqlite"
+
+    @property
+    def store_dir(self) -> Path:
+        return self.data_dir / "store"
+
+    @property
+    def text_file(self) -> Path:
+        return self.data_dir / "text.sqlite"
+
+    @property
+    def run_file(self) -> Path:
+        return self.data_dir / "run.json"
+
+    @property
+    def exists(self) -> bool:
+        return self.config_file.is_file() and self.peer_key_file.is_file()
+
+    def create(self) -> None:
+        """Make the directories, readable by their owner alone."""
+        for directory in (self.config_dir, self.data_dir, self.agents_dir):
+            try:
+                directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+            except OSError as error:
+                raise OutsideError(f"cannot make the directory {directory}: {error.strerror}") from error
+
+    def need(self) -> None:
+        """Raises `MisuseError` unless `p2pmem init` was here."""
+        if not self.exists:
+            raise MisuseError(f"there is no node in {self.data_dir}: run `p2pmem init` first, or set P2PMEM_HOME")
+
+
+def write_secret(path: Path, data: bytes) -> None:
+    """Write a file that only its owner can read, whole or not at all. An existing one is never overwritten."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, SECRET_MODE)
+    except FileExistsError:
+        raise MisuseError(f"{path} exists already and is not overwritten") from None
+    except OSError as error:
+        raise OutsideError(f"cannot write {path}: {error.strerror}") from error
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_secret(path: Path) -> bytes:
+    """Read a secret; refused when others could read it too."""
+    try:
+        mode = path.stat().st_mode
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise MisuseError(f"{path} is missing: run `p2pmem init`, or restore it from your backup") from None
+    except OSError as error:
+        raise OutsideError(f"cannot read {path}: {error.strerror}") from error
+    if stat.S_IMODE(mode) & 0o077:
+        raise MisuseError(f"{path} can be read by others (mode {stat.S_IMODE(mode):o}): run `chmod 600 {path}`")
+    return data
+
+
+def new_token() -> str:
+    return secrets.token_urlsafe(TOKEN_BYTES)

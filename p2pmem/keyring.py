@@ -1,0 +1,92 @@
+"""The agent keys of a node, as Web3 Secret Storage files (the format of Ethereum key files, version 3).
+
+The scrypt cost is 2^12 at r = 8: a few milliseconds and 4 MiB, so that a node starts at once. What protects the files
+is their mode and a random password of 256 bits beside them, which no scrypt cost improves; whoever wants a key that the
+node cannot use alone keeps it in a wallet outside.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.keys import Key
+from p2pmem_protocol.names import Address
+
+from p2pmem.home import Home, read_secret, write_secret
+
+SCRYPT_COST: Final = 2**12
+
+
+@dataclass(frozen=True)
+class Keyring:
+    """Agents whose keys this node holds. The first is the default."""
+
+    keys: Mapping[Address, Key] = field(default_factory=dict)
+
+    @property
+    def default(self) -> Key:
+        try:
+            return next(iter(self.keys.values()))
+        except StopIteration:
+            raise MisuseError("this node holds no agent key: run `p2pmem init`") from None
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        return tuple(self.keys)
+
+    def get(self, agent: Address) -> Key:
+        try:
+            return self.keys[agent]
+        except KeyError:
+            raise MisuseError(f"this node does not hold the key of {agent}") from None
+
+    def __contains__(self, agent: Address) -> bool:
+        return agent in self.keys
+
+    @classmethod
+    def of(cls, *keys: Key) -> Keyring:
+        return cls({key.address: key for key in keys})
+
+    @classmethod
+    def load(cls, home: Home) -> Keyring:
+        """Read every key file; raises `MisuseError` when one is damaged or readable by others."""
+        from eth_keyfile.keyfile import decode_keyfile_json  # heavy, and only needed here
+
+        password = read_secret(home.password_file)
+        keys: list[Key] = []
+        for path in sorted(home.agents_dir.glob("*.json")):
+            try:
+                secret = decode_keyfile_json(json.loads(read_secret(path)), password)
+            except (ValueError, KeyError, TypeError) as error:
+                raise MisuseError(f"{path} is not a key file that this node can open: {error}") from None
+            keys.append(Key(bytes(secret)))
+        return cls.of(*keys)
+
+
+def create_agent(home: Home, secret: bytes | None = None) -> Key:
+    """Make a new agent key (or keep `secret`) and write its file."""
+    from eth_keyfile.keyfile import create_keyfile_json
+
+    key = Key(secret if secret is not None else _random_scalar())
+    if not home.password_file.exists():
+        write_secret(home.password_file, secrets.token_hex(32).encode())
+    password = read_secret(home.password_file)
+    document = create_keyfile_json(key.secret, password, kdf="scrypt", iterations=SCRYPT_COST)
+    number = len(list(home.agents_dir.glob("*.json")))
+    write_secret(home.agents_dir / f"{number:03}-{key.address}.json", json.dumps(document).encode())
+    return key
+
+
+def _random_scalar() -> bytes:
+    while True:
+        secret = secrets.token_bytes(32)
+        try:
+            Key(secret)
+        except MisuseError:
+            continue
+        return secret

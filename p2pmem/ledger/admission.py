@@ -1,0 +1,226 @@
+"""Admission: the one pipeline for everything that is to come into a set, whoever brings it. Cheapest check first.
+
+    size, decode, kind, network     decode_item
+    graph                           is it one that we take part in
+    time, role or list, quota       GraphSet.test
+    signature                       item.check
+    content                         canonical, its root and count as sealed, nothing reserved in it
+
+What passes enters the set in memory and is noted in a batch; what does not is a `RefusedError` that says who is to
+blame. Nothing is parked: what cannot be decided yet comes again in a round.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from p2pmem_protocol.bodies import Sealed
+from p2pmem_protocol.content import check_canonical
+from p2pmem_protocol.envelope import Envelope, Item, decode_item
+from p2pmem_protocol.errors import BugError, Reason, RefusedError
+from p2pmem_protocol.holdings import Changes
+from p2pmem_protocol.kinds import Kind
+from p2pmem_protocol.limits import MINUTE_MS
+from p2pmem_protocol.names import AssetKey, GraphId
+from p2pmem_protocol.records import SealedRecord, State
+
+from p2pmem.exchange.holdings import SELF, Admitted, Source
+from p2pmem.ledger.batch import Batch, NewItem
+from p2pmem.ledger.graph import LedgerGraph
+from p2pmem.ledger.ledger import Ledger
+from p2pmem.ledger.lifecycle import Transition
+
+log = logging.getLogger(__name__)
+
+EXPIRED_KEPT_MS: Final = 10 * MINUTE_MS
+
+_WORDS = {
+    Kind.SHARE: "shared",
+    Kind.PUBLISH: "published",
+    Kind.RETRACT: "retracted",
+    Kind.ENDORSE: "endorsed",
+    Kind.PROPOSE: "proposed",
+    Kind.VERDICT: "verdict",
+    Kind.ACK: "acknowledged",
+    Kind.ANCHOR: "anchored",
+    Kind.REVOKE: "revoked",
+}
+_TRANSITIONS = {Kind.SHARE: Transition.PROMOTE, Kind.PUBLISH: Transition.PUBLISH}
+
+
+class Admission:
+    """Decides what comes into the sets of the ledger's graphs."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.refusals: Counter[Reason] = Counter()
+
+    async def admit(self, items: Sequence[bytes], source: Source) -> tuple[list[Admitted], list[RefusedError]]:
+        """Test and keep. Returns what became of each, and the refusals that are held against who sent them.
+
+        When it returns, what is new is on disk. Cancelled before that, it may be in the set all the same.
+        """
+        batch = self.new_batch(source)
+        outcomes: list[Admitted] = []
+        blamed: list[RefusedError] = []
+        for data in items:
+            item_id: bytes | None = None
+            try:
+                item = decode_item(data)
+                item_id = item.id
+                self.take(item, data, batch)
+            except RefusedError as refused:
+                if refused.reason is Reason.DUPLICATE and self._is_in_set(item_id):
+                    outcomes.append(Admitted(item_id, is_new=False, reason=None))
+                    continue
+                self.refusals[refused.reason] += 1
+                if refused.reason < Reason.UNKNOWN_KIND:
+                    blamed.append(refused)
+                outcomes.append(Admitted(item_id, is_new=False, reason=refused.reason))
+            else:
+                outcomes.append(Admitted(item_id, is_new=True, reason=None))
+        if batch:
+            await self._ledger.commit(batch)
+        return outcomes, blamed
+
+    def new_batch(self, source: Source) -> Batch:
+        return Batch(self._ledger.clock.now_ms(), source)
+
+    def take(self, item: Item, data: bytes, batch: Batch, attachment: bytes | None = None) -> None:
+        """Admit one item into the set in memory and note the rows in `batch`, which the caller writes.
+
+        `attachment` is content too large to be inline, when the caller has it. Raises `RefusedError`; nothing changed.
+        """
+        graph = self._ledger.graphs.get(item.graph)
+        if graph is None:
+            raise RefusedError(Reason.UNKNOWN_GRAPH, "for a context graph that is not known here")
+        size = len(data)
+        graph.set.test(item, size, batch.at_ms)
+        item.check()
+        content = self._content_of(item, attachment)
+        changes = graph.set.admit(item, size, batch.at_ms, checked=True)
+        batch.items.append((graph.id, NewItem(item.id, item.kind, data)))
+        record = graph.set.record(item.id)
+        if isinstance(record, SealedRecord):
+            if content is not None:
+                batch.contents[record.content_hash] = content
+                self._ledger.held.add(record.content_hash)
+            elif record.content_hash not in self._ledger.held:
+                graph.wanted[record.content_hash] = record.content_length
+            batch.step(
+                graph.id, record.key.asset, record.key.version, _TRANSITIONS[item.kind], record.author, record.key.root
+            )
+        self.note(graph, changes, batch, word=_WORDS[item.kind], new=item.id)
+
+    def note(self, graph: LedgerGraph, changes: Changes, batch: Batch, *, word: str, new: bytes | None = None) -> None:
+        """Put what the set says has changed into the batch."""
+        if not changes:
+            return
+        graph.changed()
+        batch.returned += [(graph.id, item_id) for item_id in changes.entered if item_id != new]
+        batch.moved += [(graph.id, it.id, it.state) for it in (*changes.left, *changes.aside)]
+        for departure in changes.left:
+            if departure.state is State.ERASED:
+                batch.erased.add(graph.id)
+        assets: list[AssetKey | None] = [*sorted(changes.assets)]
+        batch.event(graph.id, word, assets or [None])
+
+    def _content_of(self, item: Item, attachment: bytes | None) -> bytes | None:
+        """The content that comes with an item, checked against its seal; None when it is still to be fetched."""
+        if not isinstance(item, Envelope) or not isinstance(item.body, Sealed):
+            return None
+        reference = item.body.content
+        data = reference.inline if reference.inline is not None else attachment
+        if data is not None:
+            check_sealed(item.body, data)
+        return data
+
+    def _is_in_set(self, item_id: bytes | None) -> bool:
+        return item_id is not None and any(item_id in graph.set for graph in self._ledger.graphs.values())
+
+    async def keep_attachment(self, graph_id: GraphId, data: bytes, content_hash: bytes) -> bool:
+        """Keep fetched content when the set names it and its seals agree with it."""
+        graph = self._ledger.graph(graph_id)
+        naming = [
+            version
+            for key in graph.set.assets()
+            for version in _versions(graph, key)
+            if any(record.content_hash == content_hash for record in version)
+        ]
+        if not naming:
+            return False
+        content = check_canonical(data)
+        for records in naming:
+            for record in records:
+                if (content.root, content.line_count) != (record.key.root, record.leaves):
+                    raise RefusedError(Reason.CONTENT_ROOT_MISMATCH, "content that is not what was sealed")
+        batch = self.new_batch(SELF)
+        batch.contents[content_hash] = data
+        self._ledger.held.add(content_hash)
+        graph.wanted.pop(content_hash, None)
+        batch.event(graph.id, "content", {record.key.asset for records in naming for record in records})
+        await self._ledger.commit(batch)
+        return True
+
+    async def sweep(self) -> int:
+        """Let go what has ended in every graph; one event an asset, one audit line a sweep. Returns how many went."""
+        batch = self.new_batch(SELF)
+        gone = 0
+        for graph in self._ledger.graphs.values():
+            changes = graph.set.sweep(batch.at_ms)
+            gone += sum(departure.state is State.EXPIRED for departure in changes.left)
+            self.note(graph, changes, batch, word="expired")
+        if gone:
+            batch.audits.append(("sweep", f"{gone} ended"))
+        if batch:
+            await self._ledger.commit(batch)
+        return gone
+
+    async def purge(self) -> int:
+        """Delete what ended ten minutes ago, and content that nothing names any more. Returns how much content went.
+
+        An author's own sealed versions stay, whatever became of what was shared.
+        """
+        ledger = self._ledger
+        before_ms = ledger.clock.now_ms() - EXPIRED_KEPT_MS
+        own = set(ledger.database.read(_own_hashes))
+        named = {content_hash for graph in ledger.graphs.values() for content_hash in graph.set.contents()}
+        unnamed = [
+            content_hash for content_hash in ledger.held if content_hash not in named and content_hash not in own
+        ]
+        for content_hash in unnamed:
+            ledger.held.discard(content_hash)
+
+        def delete(connection: sqlite3.Connection) -> None:
+            connection.execute("DELETE FROM item WHERE place = 'expired' AND aside_ms <= ?", (before_ms,))
+            connection.executemany("DELETE FROM content WHERE hash = ?", [(it,) for it in unnamed])
+
+        await ledger.database.write(delete)
+        return len(unnamed)
+
+
+def check_sealed(body: Sealed, data: bytes) -> None:
+    """Raises `RefusedError` unless `data` is canonical and is what the seal in `body` was made over."""
+    seal = body.seal.seal
+    content = check_canonical(data)
+    if content.line_count != seal.leaves:
+        raise RefusedError(
+            Reason.CONTENT_ROOT_MISMATCH, f"{content.line_count} statements where the seal says {seal.leaves}"
+        )
+    if content.root != seal.root:
+        raise RefusedError(Reason.CONTENT_ROOT_MISMATCH, "content whose root is not the one that was sealed")
+
+
+def _own_hashes(connection: sqlite3.Connection) -> list[bytes]:
+    return [row[0] for row in connection.execute("SELECT content_hash FROM own")]
+
+
+def _versions(graph: LedgerGraph, key: AssetKey) -> list[tuple[SealedRecord, ...]]:
+    asset = graph.set.asset(key)
+    if asset is None:
+        raise BugError(f"an asset {key} that the set has just named is not in it")
+    return [tuple(version.sealed.values()) for version in asset.versions.values()]

@@ -1,0 +1,110 @@
+"""One context graph in memory: its headers, head, set, and which bytes are held. Fed by the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Final
+
+from p2pmem_protocol.errors import RefusedError
+from p2pmem_protocol.graphset import GraphSet
+from p2pmem_protocol.heads import HeadChain
+from p2pmem_protocol.kinds import Kind
+from p2pmem_protocol.names import Address, GraphId, GraphName, NetworkId
+from p2pmem_protocol.roster import Parts, Role, Roster
+from p2pmem_protocol.snapshot import Snapshot, View
+
+SNAPSHOT_REUSED_MS: Final = 2_000
+"""How long a snapshot of a large set that keeps changing serves all peers before another is built."""
+SNAPSHOT_ALWAYS_NEW: Final = 2_000
+"""Below so many items building is cheap, and every change shows at once."""
+
+
+@dataclass(slots=True)
+class LedgerGraph:
+    """What is known of one graph. `head` is the adopted roster: the head of the headers once all its parts are held."""
+
+    name: GraphName
+    network: NetworkId
+    headers: HeadChain
+    set: GraphSet
+    joined_ms: int
+    parts: dict[bytes, bytes] = field(default_factory=dict)
+    head: Roster | None = None
+    trouble: str = "no roster is held yet"
+    wanted: dict[bytes, int] = field(default_factory=dict)
+    """Attached content that the set names and that is not held: hash and length."""
+    _snapshot: Snapshot | None = None
+    _snapshot_ms: int = 0
+    _changed: bool = True
+
+    @classmethod
+    def new(cls, name: GraphName, network: NetworkId, joined_ms: int) -> LedgerGraph:
+        return cls(name, network, HeadChain(name.id, network), GraphSet(name.id, network), joined_ms)
+
+    @property
+    def id(self) -> GraphId:
+        return self.name.id
+
+    @property
+    def head_id(self) -> bytes:
+        """The id of the adopted head, empty when there is none."""
+        return self.head.id if self.head else b""
+
+    def is_member(self, agent: Address) -> bool:
+        return self.head is not None and (agent in self.head.body.by_address or agent == self.head.header.owner)
+
+    def roles_of(self, agent: Address) -> Role:
+        return self.head.body.roles_of(agent) if self.head else Role(0)
+
+    def label_of(self, agent: Address) -> str:
+        member = self.head.body.by_address.get(agent) if self.head else None
+        return member.label if member else ""
+
+    def missing_parts(self) -> tuple[bytes, ...]:
+        """Parts of the head of the headers that are not held."""
+        state = self.headers.head()
+        if state.header is None:
+            return ()
+        return tuple(part for part in state.header.header.part_hashes if part not in self.parts)
+
+    def next_head(self) -> Roster | None:
+        """The head of the headers joined with its parts, when all are held and it is not adopted yet.
+
+        Sets `trouble` to what stands in the way, in words. Raises `RefusedError` when a part is not what it should be.
+        """
+        state = self.headers.head()
+        self.trouble = state.why if state.forked or state.header is None else ""
+        if state.header is None or state.header.id == self.head_id:
+            return None
+        missing = self.missing_parts()
+        if missing:
+            self.trouble = f"{len(missing)} parts of the newest roster are not held yet; waiting for a member"
+            return None
+        members, limits, kept, certificates = (self.parts[part] for part in state.header.header.part_hashes)
+        try:
+            return Roster.join(state.header, Parts(members, limits, kept, certificates))
+        except RefusedError as refused:
+            self.trouble = f"the newest roster does not hold together: {refused}"
+            raise
+
+    def changed(self) -> None:
+        """The set is not what the last snapshot shows."""
+        self._changed = True
+
+    def snapshot(self, t_ms: int) -> Snapshot:
+        """The reconciled set around `t_ms`: one value that serves all peers; of a large set one every two seconds."""
+        is_fresh = len(self.set) > SNAPSHOT_ALWAYS_NEW and 0 <= t_ms - self._snapshot_ms < SNAPSHOT_REUSED_MS
+        stale = self._changed and not is_fresh
+        if self._snapshot is None or stale:
+            self._snapshot = Snapshot.build(self.set.reconciled(t_ms))
+            self._snapshot_ms = t_ms
+            self._changed = False
+        return self._snapshot
+
+    def view(self, kinds: Collection[int] | None, agreed_ms: int) -> View:
+        """What is reconciled with a peer that knows `kinds`."""
+        if kinds is None or {int(kind) for kind in Kind} <= set(kinds):
+            return self.snapshot(agreed_ms).view(agreed_ms)
+        known = [kind for kind in Kind if int(kind) in kinds]
+        return Snapshot.build(self.set.reconciled(agreed_ms, known)).view(agreed_ms)

@@ -1,0 +1,262 @@
+"""The ledger: what this node knows, in memory for deciding and on disk for keeping.
+
+Every change goes the same way: decide in memory, note what follows in a `Batch`, write it in a group commit, and only
+then tell listeners and callers. The memory may so be ahead of the disk by one commit, never by an acknowledgement; when
+a commit fails the node stops, and what it starts again with is the disk.
+
+    prepare (decide)  ->  batch.write (one transaction, possibly with rows of a job)  ->  tell (listeners, waiters)
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from p2pmem_jobs import Clock, Database, Listener, Signal
+from p2pmem_protocol.envelope import decode_item
+from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.hello import Speaker
+from p2pmem_protocol.names import Address, GraphId, GraphName, NetworkId
+from p2pmem_protocol.records import SealedRecord
+from p2pmem_protocol.roster import SignedHeader
+
+from p2pmem.ledger import audit
+from p2pmem.ledger.batch import STATE_OF_WORD, Batch, Delta
+from p2pmem.ledger.graph import LedgerGraph
+from p2pmem.ledger.schema import COMPONENT, MIGRATIONS
+from p2pmem.net.seam import PeerId
+
+log = logging.getLogger(__name__)
+
+Hears = Callable[[Delta], None]
+
+UNKNOWN_GRAPH_TEXT: Final = "is not a context graph that this node takes part in"
+"""One text for unknown graphs and for graphs of others."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChainFact:
+    """What this node saw of an anchored batch: claimed, confirmed or reverted."""
+
+    batch_root: bytes
+    chain: int
+    state: str
+    transaction: bytes
+    block: int
+
+
+class Ledger:
+    """All graphs of one node. Made by `Ledger.open`; used from one trio task tree."""
+
+    def __init__(
+        self, database: Database, clock: Clock, network: NetworkId, random_bytes: Callable[[int], bytes]
+    ) -> None:
+        self.database = database
+        self.clock = clock
+        self.network = network
+        self.random_bytes = random_bytes
+        self.graphs: dict[GraphId, LedgerGraph] = {}
+        self.position = 0
+        self.held: set[bytes] = set()
+        """Hashes of all content that is held."""
+        self.chain_facts: dict[bytes, ChainFact] = {}
+        self._listeners: list[Hears] = []
+        self.changed = Signal()
+        """Something that a wait may depend on has changed: deltas, chain facts, sessions."""
+
+    @classmethod
+    async def open(
+        cls, database: Database, clock: Clock, network: NetworkId, random_bytes: Callable[[int], bytes]
+    ) -> Ledger:
+        """Bring the tables up to date and read what decisions need into memory."""
+        await database.migrate(COMPONENT, MIGRATIONS)
+        ledger = cls(database, clock, network, random_bytes)
+        stored = ledger.get_setting("network")
+        if stored is None:
+            await ledger.set_setting("network", network.hex())
+        elif stored != network.hex():
+            raise MisuseError(
+                f"{database.path} belongs to another network than the configuration names: "
+                "change `network` back, or start with an empty directory"
+            )
+        database.read(ledger._load)
+        now_ms = clock.now_ms()
+        for graph in ledger.graphs.values():
+            head = graph.next_head()
+            if head is not None:
+                graph.head = head
+                graph.set.set_head(head, now_ms, forked=graph.headers.head().forked)
+        return ledger
+
+    # Graphs
+
+    def graph(self, graph: GraphId) -> LedgerGraph:
+        """Raises `MisuseError` with one text for a graph that is unknown and one that is not ours."""
+        try:
+            return self.graphs[graph]
+        except KeyError:
+            raise MisuseError(f"0x{graph.hex()[:16]} {UNKNOWN_GRAPH_TEXT}") from None
+
+    def named(self, text: str) -> LedgerGraph:
+        """A graph by `<creator>/<slug>` or its IRI."""
+        name = GraphName.parse(text)
+        found = self.graphs.get(name.id)
+        if found is None:
+            raise MisuseError(f"{name} {UNKNOWN_GRAPH_TEXT}; `p2pmem graph list` shows those that it does")
+        return found
+
+    def track(self, name: GraphName, now_ms: int) -> LedgerGraph:
+        """Take part in a graph from now on, in memory; `join_rows` writes it."""
+        return self.graphs.setdefault(name.id, LedgerGraph.new(name, self.network, now_ms))
+
+    def join_rows(self, connection: sqlite3.Connection, graph: LedgerGraph) -> None:
+        connection.execute(
+            "INSERT OR IGNORE INTO graph(id, creator, slug, joined_ms) VALUES (?, ?, ?, ?)",
+            (graph.id, graph.name.creator, graph.name.slug, graph.joined_ms),
+        )
+
+    # What sessions ask (net.sessions.Membership)
+
+    def graphs_with_head(self) -> Iterable[GraphId]:
+        return (graph.id for graph in self.graphs.values() if graph.head is not None)
+
+    def is_member(self, graph: GraphId, agent: Address) -> bool:
+        found = self.graphs.get(graph)
+        return found is not None and found.is_member(agent)
+
+    def is_revoked(self, speaker: Speaker, peer: PeerId) -> bool:
+        return any(
+            graph.set.revoked_peer_serial(speaker.agent, peer) >= speaker.serial for graph in self.graphs.values()
+        )
+
+    # Writing
+
+    async def commit(self, batch: Batch, also: Callable[[sqlite3.Connection], object] | None = None) -> None:
+        """Write a batch, with `also` in the same transaction, and tell. Returns when it is on disk."""
+
+        def write(connection: sqlite3.Connection) -> int:
+            if also is not None:
+                also(connection)
+            return self.write_rows(connection, batch)
+
+        await self.database.write(write, lambda position: self.tell(batch, position))
+
+    def write_rows(self, connection: sqlite3.Connection, batch: Batch) -> int:
+        """Write a batch inside somebody's transaction; `tell` is due after its commit."""
+        for what, payload in batch.audits:
+            audit.append(connection, batch.at_ms, what, payload, self.random_bytes)
+        return batch.write(connection)
+
+    def tell(self, batch: Batch, position: int) -> None:
+        """A batch is on disk: move the position and call the listeners, in order of commits."""
+        if position:
+            assert position > self.position
+            self.position = position
+        for delta in batch.deltas(position or self.position):
+            for listener in self._listeners:
+                listener(delta)
+        self.wake()
+
+    def listen(self, listener: Hears) -> Callable[[], None]:
+        """Call `listener` for every delta from now on, in order. It must not block. Returns how to stop."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def wake(self) -> None:
+        """Let everybody who waits test again: something that is not a delta may have changed too."""
+        self.changed.notify()
+
+    async def until(self, predicate: Callable[[], bool]) -> None:
+        """Return once `predicate` is true: tested now, and again after every change. Cancel it with a scope."""
+        with Listener((self.changed,)) as listener:
+            while not predicate():
+                await listener.wait()
+
+    # Reading
+
+    def content(self, content_hash: bytes) -> bytes | None:
+        """Sealed bytes by their hash."""
+        if content_hash not in self.held:
+            return None
+        return self._read_blob("SELECT data FROM content WHERE hash = ?", content_hash)
+
+    def raw(self, item_id: bytes) -> bytes | None:
+        """An item as it came, when it is in the set and on disk."""
+        return self._read_blob("SELECT data FROM item WHERE id = ? AND place = 'in'", item_id)
+
+    def _read_blob(self, sql: str, key: bytes) -> bytes | None:
+        def read(connection: sqlite3.Connection) -> bytes | None:
+            row = connection.execute(sql, (key,)).fetchone()
+            return bytes(row[0]) if row else None
+
+        return self.database.read(read)
+
+    def get_setting(self, key: str) -> str | None:
+        def read(connection: sqlite3.Connection) -> str | None:
+            row = connection.execute("SELECT value FROM setting WHERE key = ?", (key,)).fetchone()
+            return str(row[0]) if row else None
+
+        return self.database.read(read)
+
+    async def set_setting(self, key: str, value: str) -> None:
+        """Remember a value for good."""
+        await self.database.write(
+            lambda connection: connection.execute("INSERT OR REPLACE INTO setting VALUES (?, ?)", (key, value))
+        )
+
+    def statistics(self) -> LedgerStatistics:
+        return LedgerStatistics(
+            graphs=len(self.graphs),
+            items=sum(len(graph.set) for graph in self.graphs.values()),
+            contents=len(self.held),
+            position=self.position,
+        )
+
+    # Loading
+
+    def _load(self, connection: sqlite3.Connection) -> None:
+        for creator, slug, joined_ms in connection.execute(
+            "SELECT creator, slug, joined_ms FROM graph WHERE left_ms IS NULL"
+        ):
+            graph = LedgerGraph.new(GraphName(Address(creator), slug), self.network, joined_ms)
+            self.graphs[graph.id] = graph
+        headers: dict[GraphId, list[SignedHeader]] = {}
+        for graph_id, data in connection.execute("SELECT graph, data FROM header"):
+            headers.setdefault(GraphId(graph_id), []).append(SignedHeader.decode(data))
+        for graph_id, signed in headers.items():
+            if graph_id in self.graphs:
+                self.graphs[graph_id].headers.add_all(signed, checked=True)
+        for graph_id, part_hash, data in connection.execute("SELECT graph, hash, data FROM part"):
+            if graph_id in self.graphs:
+                self.graphs[GraphId(graph_id)].parts[part_hash] = data
+        self.held = {row[0] for row in connection.execute("SELECT hash FROM content")}
+        for graph_id, data, place, aside_ms in connection.execute(
+            "SELECT graph, data, place, aside_ms FROM item WHERE place != 'expired' ORDER BY arrival"
+        ):
+            self._restore(GraphId(graph_id), data, place, aside_ms or 0)
+        for row in connection.execute("SELECT batch_root, chain, state, transaction_hash, block FROM chain_fact"):
+            self.chain_facts[row[0]] = ChainFact(*row)
+        self.position = connection.execute("SELECT coalesce(max(position), 0) FROM event").fetchone()[0]
+
+    def _restore(self, graph_id: GraphId, data: bytes, place: str, aside_ms: int) -> None:
+        graph = self.graphs.get(graph_id)
+        if graph is None:
+            return
+        item = decode_item(data)
+        graph.set.restore(item, len(data), STATE_OF_WORD[place], aside_ms)
+        record = graph.set.record(item.id)
+        if isinstance(record, SealedRecord) and record.content_hash not in self.held:
+            graph.wanted[record.content_hash] = record.content_length
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerStatistics:
+    """Counts: graphs taken part in, items in their sets, contents held, and the position of the last event."""
+
+    graphs: int
+    items: int
+    contents: int
+    position: int

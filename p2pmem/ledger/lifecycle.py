@@ -1,0 +1,131 @@
+"""The lifecycle of knowledge assets as RDF: what `_meta` says of them, with one PROV event a transition.
+
+    transition   state        layer                  event
+    create       created      working                AssertionCreated
+    update       created      working                AssertionUpdated    prov:wasRevisionOf the version before
+    promote      promoted     shared                 AssertionPromoted
+    publish      published    verifiable             AssertionPublished
+    finalize     finalized    verifiable             AssertionFinalized
+    discard      discarded    none                   AssertionDiscarded
+
+History outlives content: rows are only ever added, and creating a name again sweeps nothing away. Source: PROV-O, W3C
+Recommendation of 30 April 2013.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum, unique
+from typing import Final
+
+from p2pmem_protocol.names import DKG, Address, GraphName, hex_id
+
+PROV: Final = "http://www.w3.org/ns/prov#"
+RDF_TYPE: Final = "<http://www.w3.org/1999/02/22-rdf-syntax-ns#type>"
+XSD: Final = "http://www.w3.org/2001/XMLSchema#"
+
+
+@unique
+class Transition(Enum):
+    """What happened to an asset; the value is the word in the ledger."""
+
+    CREATE = "create"
+    UPDATE = "update"
+    PROMOTE = "promote"
+    PUBLISH = "publish"
+    FINALIZE = "finalize"
+    DISCARD = "discard"
+
+    @property
+    def state(self) -> str:
+        return _STATES[self][0]
+
+    @property
+    def layer(self) -> str:
+        return _STATES[self][1]
+
+    @property
+    def event(self) -> str:
+        return _STATES[self][2]
+
+
+_STATES: Final = {
+    Transition.CREATE: ("created", "working", "AssertionCreated"),
+    Transition.UPDATE: ("created", "working", "AssertionUpdated"),
+    Transition.PROMOTE: ("promoted", "shared", "AssertionPromoted"),
+    Transition.PUBLISH: ("published", "verifiable", "AssertionPublished"),
+    Transition.FINALIZE: ("finalized", "verifiable", "AssertionFinalized"),
+    Transition.DISCARD: ("discarded", "none", "AssertionDiscarded"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LifecycleStep:
+    """One transition as the ledger keeps it. `root` is None while nothing is sealed."""
+
+    step: int
+    graph: GraphName
+    author: Address
+    name: str
+    version: int
+    transition: Transition
+    agent: Address
+    root: bytes | None
+    at_ms: int
+
+
+def event_statements(step: LifecycleStep, previous: LifecycleStep | None) -> bytes:
+    """The N-Triples lines of one transition's event. `previous` is the step before of the same asset."""
+    event, asset = f"<{_event_iri(step)}>", f"<{subject_of(step)}>"
+    lines = [
+        f"{event} {RDF_TYPE} <{PROV}Activity>",
+        f"{event} {RDF_TYPE} <{DKG}{step.transition.event}>",
+        f"{event} <{PROV}wasAssociatedWith> <{step.agent.iri}>",
+        f'{event} <{PROV}startedAtTime> "{_iso(step.at_ms)}"^^<{XSD}dateTime>',
+        f"{event} <{PROV}used> {asset}",
+    ]
+    if step.root is not None:
+        lines.append(f'{event} <{DKG}merkleRoot> "{hex_id(step.root)}"')
+    if previous is not None and step.transition is Transition.UPDATE:
+        lines.append(f"{event} <{PROV}wasRevisionOf> <{_event_iri(previous)}>")
+    return _written(lines)
+
+
+def asset_statements(last: LifecycleStep, trust: str | None) -> bytes:
+    """The N-Triples lines of an asset as it stands after its last transition; `trust` is the level that it reached."""
+    asset, event = f"<{subject_of(last)}>", f"<{_event_iri(last)}>"
+    by = "wasInvalidatedBy" if last.transition is Transition.DISCARD else "wasGeneratedBy"
+    lines = [
+        f"{asset} {RDF_TYPE} <{PROV}Entity>",
+        f"{asset} {RDF_TYPE} <{DKG}Assertion>",
+        f"{asset} <{PROV}wasAttributedTo> <{last.author.iri}>",
+        f"{asset} <{PROV}{by}> {event}",
+        f"{asset} <{DKG}contextGraph> <{last.graph.iri}>",
+        f'{asset} <{DKG}assertionName> "{last.name}"',
+        f'{asset} <{DKG}state> "{last.transition.state}"',
+        f'{asset} <{DKG}memoryLayer> "{last.transition.layer}"',
+        f'{asset} <{DKG}version> "{last.version}"^^<{XSD}integer>',
+    ]
+    if last.root is not None:
+        lines.append(f'{asset} <{DKG}merkleRoot> "{hex_id(last.root)}"')
+    if trust is not None:
+        lines.append(f'{asset} <{DKG}trustLevel> "{trust}"')
+    return _written(lines)
+
+
+def subject_of(step: LifecycleStep) -> str:
+    """The subject whose triples describe the asset as it stands now: they are replaced at each step."""
+    return step.graph.lifecycle_iri(step.author, step.name)
+
+
+def _written(lines: list[str]) -> bytes:
+    return "".join(f"{line} .\n" for line in lines).encode()
+
+
+def _event_iri(step: LifecycleStep) -> str:
+    return f"{subject_of(step)}/event/{step.version}-{step.transition.value}-{step.at_ms}"
+
+
+def _iso(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{at_ms % 1000:03}Z"

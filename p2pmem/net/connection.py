@@ -1,0 +1,465 @@
+"""One connection of the libp2p host: its tasks, its streams, its end.
+
+Three tasks look after a connection: one reads the socket and feeds the yamux session, one writes what the session has
+to send, one asks for a sign of life when nothing was heard. Streams never touch the socket: `send_all` puts content
+into the session while there is room and the window is open. So a cancelled write can not tear a frame apart, and a
+connection whose peer does not read holds a bounded queue.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import trio
+from p2pmem_protocol.errors import MisuseError
+
+from p2pmem.net import multistream
+from p2pmem.net.counters import Counters, Traffic
+from p2pmem.net.seam import (
+    READ_BYTES,
+    NetworkLimits,
+    NotSpokenError,
+    PeerId,
+    PeerUnreachableError,
+    StreamClosedError,
+)
+from p2pmem.net.secure import HandshakeError, SecureChannel
+from p2pmem.net.wire import WireError
+from p2pmem.net.yamux import (
+    CONTROL_OUTPUT_MAX_BYTES,
+    DataReceived,
+    Event,
+    GoneAway,
+    StreamEnded,
+    StreamOpened,
+    StreamRefused,
+    StreamReset,
+    WindowOpened,
+    YamuxError,
+    YamuxSession,
+)
+
+log = logging.getLogger(__name__)
+
+OUTPUT_MAX_BYTES: Final = 128 * 1024
+"""What may wait for the socket before writers of streams wait."""
+WRITE_BYTES: Final = 64 * 1024
+FLUSH_TIMEOUT_S: Final = 1.0
+
+
+class Libp2pStream:
+    """One end of a stream; implements `seam.Stream`."""
+
+    def __init__(self, connection: Libp2pConnection, stream_id: int, protocol: str) -> None:
+        self._connection = connection
+        self._id = stream_id
+        self._protocol = protocol
+        self._buffer = bytearray()
+        self._read_ended = False
+        self._write_ended = False
+        self._reset = False
+        self._closed = False
+        self._changed = trio.Event()
+        self._reading = False
+        self._writing = False
+        self._counted = False
+
+    @property
+    def peer(self) -> PeerId:
+        return self._connection.peer
+
+    @property
+    def protocol(self) -> str:
+        return self._protocol
+
+    @property
+    def unread_bytes(self) -> int:
+        return len(self._buffer)
+
+    def agreed(self, protocol: str) -> None:
+        """The protocol stands; from now on bytes are the application's."""
+        self._protocol = protocol
+        self._counted = True
+
+    async def send_all(self, data: bytes) -> None:
+        if self._writing:
+            raise trio.BusyResourceError("another task is sending on this stream")
+        self._writing = True
+        try:
+            await trio.lowlevel.checkpoint()
+            rest = memoryview(data)
+            self._check_writable()
+            while rest:
+                size = min(len(rest), await self._wait_for_room())
+                self._connection.put_data(self._id, rest[:size])
+                if self._counted:
+                    self._connection.traffic.stream_sent_bytes += size
+                rest = rest[size:]
+        except trio.Cancelled:
+            self.reset_now()
+            raise
+        finally:
+            self._writing = False
+
+    async def receive_some(self, max_bytes: int = READ_BYTES) -> bytes:
+        if max_bytes <= 0:
+            raise MisuseError(f"max_bytes is {max_bytes}; ask for at least one")
+        if self._reading:
+            raise trio.BusyResourceError("another task is receiving on this stream")
+        self._reading = True
+        try:
+            await trio.lowlevel.checkpoint()
+            while not self._buffer:
+                if self._closed:
+                    raise StreamClosedError(f"stream {self._protocol} to {self.peer} is closed here: open a new one")
+                if self._read_ended:
+                    return b""
+                if self._reset:
+                    raise self._ended_error()
+                await self._changed.wait()
+            data = bytes(self._buffer[:max_bytes])
+            del self._buffer[:max_bytes]
+            if self._counted:
+                self._connection.traffic.stream_received_bytes += len(data)
+            self._connection.released(self._id, len(data))
+            return data
+        finally:
+            self._reading = False
+
+    async def close_write(self) -> None:
+        await trio.lowlevel.checkpoint()
+        if not self._write_ended:
+            self._write_ended = True
+            self._connection.end_stream(self._id)
+            self._notify()
+
+    async def reset(self) -> None:
+        self.reset_now()
+        await trio.lowlevel.checkpoint()
+
+    async def aclose(self) -> None:
+        self.close_now()
+        await trio.lowlevel.checkpoint()
+
+    def close_now(self) -> None:
+        if not self._closed:
+            self._closed = self._write_ended = True
+            self._connection.close_stream(self._id)
+            self._drop_buffer()
+
+    def reset_now(self) -> None:
+        if not self._closed:
+            self._closed = self._write_ended = True
+            self._connection.reset_stream(self._id)
+            self._drop_buffer()
+
+    # What the peer does
+
+    def received(self, data: bytes) -> None:
+        self._buffer += data
+        self._notify()
+
+    def peer_ended(self) -> None:
+        self._read_ended = True
+        self._notify()
+
+    def window_opened(self) -> None:
+        self._notify()
+
+    def peer_reset(self) -> None:
+        """The peer gave the stream up, or its connection ended. What has arrived can still be read."""
+        self._reset = True
+        self._notify()
+
+    # For multistream-select
+
+    async def read_exactly(self, size_bytes: int) -> bytes:
+        data = bytearray()
+        while len(data) < size_bytes:
+            piece = await self.receive_some(size_bytes - len(data))
+            if not piece:
+                raise StreamClosedError(f"{self.peer} ended the stream before a protocol was agreed on")
+            data += piece
+        return bytes(data)
+
+    async def write(self, data: bytes) -> None:
+        await self.send_all(data)
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+    def _drop_buffer(self) -> None:
+        self._connection.dropped(len(self._buffer))
+        self._buffer.clear()
+        self._notify()
+
+    def _ended_error(self) -> StreamClosedError:
+        if self._connection.ended:
+            return StreamClosedError(f"the connection to {self.peer} has ended, and stream {self._protocol} with it")
+        return StreamClosedError(f"{self.peer} has reset stream {self._protocol}")
+
+    def _check_writable(self) -> None:
+        if self._closed or self._write_ended:
+            raise StreamClosedError(f"stream {self._protocol} to {self.peer} is closed here: open a new one")
+        if self._reset:
+            raise self._ended_error()
+
+    async def _wait_for_room(self) -> int:
+        """How many bytes can be put into the connection now, at least one."""
+        while True:
+            self._check_writable()
+            size = self._connection.sendable_bytes(self._id)
+            if not size:
+                await self._changed.wait()
+            elif not self._connection.has_room:
+                await self._connection.wait_for_room()
+            else:
+                return size
+
+
+class Libp2pConnection:
+    """A connection to a proven peer, from the handshake's end to its own. `run` is its life."""
+
+    def __init__(
+        self,
+        channel: SecureChannel,
+        *,
+        address: str,
+        inbound: bool,
+        limits: NetworkLimits,
+        counters: Counters,
+        on_stream: Callable[[Libp2pStream], None],
+    ) -> None:
+        self.peer = channel.peer
+        self.address = address
+        self.inbound = inbound
+        self.traffic: Traffic = channel.wire.traffic
+        self.gone = trio.Event()
+        """Set by whoever runs the connection, when nothing of it is left and everybody was told."""
+        self._channel = channel
+        self._limits = limits
+        self._counters = counters
+        self._on_stream = on_stream
+        self._session = YamuxSession(
+            client=not inbound,
+            window_bytes=limits.window_bytes,
+            inbound_streams_max=limits.inbound_streams_per_peer_max,
+        )
+        self._streams: dict[int, Libp2pStream] = {}
+        self._unread_bytes = 0
+        self._heard_at = trio.current_time()
+        self._output_waits = trio.Event()
+        self._room = trio.Event()
+        self._drained = trio.Event()
+        """Set when all is sent, or nothing more can be."""
+        self._ending = trio.Event()
+        self._why = ""
+        self._peer_is_leaving = False
+
+    @property
+    def ended(self) -> bool:
+        return self._ending.is_set()
+
+    @property
+    def why(self) -> str:
+        """Why it ended."""
+        return self._why
+
+    @property
+    def inbound_streams(self) -> int:
+        return self._session.inbound_streams
+
+    @property
+    def usable(self) -> bool:
+        """Whether new streams can be opened."""
+        return not self.ended and not self._peer_is_leaving
+
+    async def run(self) -> None:
+        """Serve the connection until either side ends it. Never raises but `trio.Cancelled`."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._guard, self._read)
+                nursery.start_soon(self._guard, self._write)
+                nursery.start_soon(self._guard, self._keep_alive)
+                await self._ending.wait()
+                await self._flush()
+                nursery.cancel_scope.cancel()
+        finally:
+            self.end("closed here")
+            self._channel.wire.close()
+
+    def end(self, why: str) -> None:
+        """Begin to end: streams break now, `run` sends what waits and closes the socket. Again: nothing."""
+        if self.ended:
+            return
+        self._why = why
+        self._ending.set()
+        self._session.go_away()
+        self._output_waits.set()
+        streams, self._streams = self._streams, {}
+        for stream in streams.values():
+            stream.peer_reset()
+        self._room.set()
+
+    async def open_stream(self, protocol: str) -> Libp2pStream:
+        stream = Libp2pStream(self, self._session.open_stream(), protocol)
+        self._streams[stream._id] = stream
+        self._kick()
+        spoken = False
+        try:
+            with trio.move_on_after(self._limits.open_stream_timeout_s):
+                spoken = await multistream.propose(stream, protocol)
+        except (StreamClosedError, multistream.NegotiationError):
+            if self.ended:
+                raise PeerUnreachableError(f"the connection to {self.peer} ended: {self._why}") from None
+        except BaseException:
+            stream.reset_now()
+            raise
+        if not spoken:
+            stream.reset_now()
+            raise NotSpokenError(f"{self.peer} does not speak {protocol}, or not now")
+        stream.agreed(protocol)
+        return stream
+
+    # For the streams
+
+    @property
+    def has_room(self) -> bool:
+        return self._session.output_bytes < OUTPUT_MAX_BYTES
+
+    async def wait_for_room(self) -> None:
+        if not self.has_room and not self.ended:
+            await self._room.wait()
+
+    def sendable_bytes(self, stream_id: int) -> int:
+        return self._session.sendable_bytes(stream_id)
+
+    def put_data(self, stream_id: int, data: memoryview) -> None:
+        self._session.send_data(stream_id, data)
+        self._kick()
+
+    def released(self, stream_id: int, size_bytes: int) -> None:
+        self._unread_bytes -= size_bytes
+        self._session.release(stream_id, size_bytes)
+        self._kick()
+
+    def dropped(self, size_bytes: int) -> None:
+        self._unread_bytes -= size_bytes
+
+    def end_stream(self, stream_id: int) -> None:
+        self._session.end_stream(stream_id)
+        self._kick()
+
+    def close_stream(self, stream_id: int) -> None:
+        self._streams.pop(stream_id, None)
+        self._session.close_stream(stream_id)
+        self._kick()
+
+    def reset_stream(self, stream_id: int) -> None:
+        self._streams.pop(stream_id, None)
+        self._session.reset_stream(stream_id)
+        self._kick()
+
+    def _kick(self) -> None:
+        if self._session.output_bytes:
+            self._output_waits.set()
+
+    # Its tasks
+
+    async def _guard(self, task: Callable[[], object]) -> None:
+        """Run a task; whatever it raises ends this connection and nothing else."""
+        try:
+            await task()  # type: ignore[misc]
+        except WireError as error:
+            self.end(str(error))
+        except (HandshakeError, YamuxError) as error:
+            self._refuse("broken-protocol", str(error))
+        except Exception:
+            log.exception("net.connection.fault", extra={"peer": self.peer})
+            self._refuse("fault", "a fault of our own")
+
+    async def _read(self) -> None:
+        while data := await self._channel.receive():
+            self._heard_at = trio.current_time()
+            for event in self._session.receive_data(data):
+                self._take(event)
+            if self._unread_bytes > self._limits.unread_per_connection_max_bytes:
+                self._refuse("unread", "too much content that nobody reads")
+                return
+            if self._session.control_output_bytes > CONTROL_OUTPUT_MAX_BYTES:
+                self._refuse("unread-answers", "asks without end and does not read the answers")
+                return
+            self._kick()
+        self.end("closed by the peer")
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, StreamOpened):
+            stream = Libp2pStream(self, event.stream_id, "")
+            self._streams[event.stream_id] = stream
+            self._on_stream(stream)
+            return
+        if isinstance(event, GoneAway):
+            self._peer_is_leaving = True
+            return
+        if isinstance(event, StreamRefused):
+            self._counters.refuse("inbound-streams-per-peer")
+            return
+        stream_or_none = self._streams.get(event.stream_id)
+        if stream_or_none is None:
+            return
+        match event:
+            case DataReceived(_, data):
+                self._unread_bytes += len(data)
+                stream_or_none.received(data)
+            case StreamEnded():
+                stream_or_none.peer_ended()
+            case WindowOpened():
+                stream_or_none.window_opened()
+            case StreamReset():
+                del self._streams[event.stream_id]
+                stream_or_none.peer_reset()
+
+    async def _write(self) -> None:
+        try:
+            while True:
+                while self._session.output_bytes:
+                    await self._channel.write(self._session.take_output(WRITE_BYTES))
+                    if self.has_room:
+                        self._room.set()
+                        self._room = trio.Event()
+                if self.ended:
+                    return
+                self._output_waits = trio.Event()
+                await self._output_waits.wait()
+        finally:
+            self._drained.set()
+
+    async def _keep_alive(self) -> None:
+        half_s = self._limits.unheard_timeout_s / 2
+        while True:
+            unheard_s = trio.current_time() - self._heard_at
+            if unheard_s >= 2 * half_s:
+                self._refuse("unheard", "nothing heard")
+                return
+            if unheard_s >= half_s:
+                self._session.ping()
+                self._kick()
+                await trio.sleep(2 * half_s - unheard_s)
+            else:
+                await trio.sleep(half_s - unheard_s)
+
+    def _refuse(self, reason: str, text: str) -> None:
+        self._counters.refuse(reason)
+        log.warning(
+            "net.connection.refused",
+            extra={"reason": reason, "peer": self.peer, "address": self.address, "text": text},
+        )
+        self.end(text)
+
+    async def _flush(self) -> None:
+        """Give the writing task a moment to send what waits; a peer that does not read misses it."""
+        with trio.move_on_after(FLUSH_TIMEOUT_S):
+            await self._drained.wait()

@@ -1,0 +1,442 @@
+"""The network of the world: TCP, noise and yamux as libp2p speaks them, with a limit on everything a stranger can do.
+
+::
+
+    async with Libp2pNetwork(identity_seed=seed, listen=("/ip4/0.0.0.0/tcp/4001",)) as network:
+        ...
+
+The way of an inbound socket, cheapest check first: limits by address and in all (nothing is read or sent), handshake in
+limited time (a wrong first word ends it, before any cryptography), limits by peer, gate. Only then there is a peer. A
+refusal is counted under a stable name and logged in one line, `net.refused`, with the address.
+
+Listening is supervised: if it fails, it begins again on the same port, and connections that stand do not notice.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import TracebackType
+from typing import Final
+
+import trio
+from p2pmem_protocol.errors import MisuseError
+
+from p2pmem.net import multistream
+from p2pmem.net.background import background_nursery
+from p2pmem.net.connection import FLUSH_TIMEOUT_S, Libp2pConnection, Libp2pStream
+from p2pmem.net.counters import Counters
+from p2pmem.net.events import PeerEvents
+from p2pmem.net.identity import ed25519_of_peer_id
+from p2pmem.net.multiaddr import format_tcp, parse_tcp
+from p2pmem.net.seam import (
+    Gate,
+    Handler,
+    LimitReachedError,
+    NetworkLimits,
+    NetworkStatistics,
+    PeerEvent,
+    PeerEventKind,
+    PeerId,
+    PeerUnreachableError,
+    StreamClosedError,
+    WrongPeerError,
+    check_protocol_name,
+    peer_of_address,
+)
+from p2pmem.net.secure import HandshakeError, Identity, SecureChannel, secure_inbound, secure_outbound
+from p2pmem.net.wire import Wire, WireError
+
+log = logging.getLogger(__name__)
+
+_BACKLOG: Final = 128
+_RESTART_PAUSE_S: Final = 0.05
+_RESTART_PAUSE_MAX_S: Final = 5.0
+_FEW_DESCRIPTORS_PAUSE_S: Final = 0.1
+_FEW_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_ONE_SOCKET_ONLY: Final = frozenset({errno.ECONNABORTED, errno.EPROTO, errno.ENETDOWN, errno.EHOSTUNREACH})
+
+
+def peer_id_of_seed(seed: bytes) -> PeerId:
+    """Who the holder of a 32-byte Ed25519 seed is."""
+    return Identity(seed).peer_id
+
+
+class Libp2pNetwork:
+    """Implements `seam.Network`; an async context manager, entered once."""
+
+    def __init__(
+        self,
+        *,
+        identity_seed: bytes,
+        listen: tuple[str, ...] = (),
+        announce: tuple[str, ...] = (),
+        limits: NetworkLimits | None = None,
+    ) -> None:
+        """`listen`: multiaddrs as `/ip4/127.0.0.1/tcp/0`. `announce`: further addresses to show, without `/p2p/`."""
+        self._identity = Identity(identity_seed)
+        self._limits = limits or NetworkLimits()
+        self._listen = tuple(parse_tcp(address) for address in listen)
+        for address in announce:
+            parse_tcp(address)
+        self._announce = announce
+        self._listeners: list[trio.SocketListener] = []
+        self._bound: list[tuple[str, int]] = []
+        self._counters = Counters()
+        self._events = PeerEvents()
+        self._handlers: dict[str, Handler] = {}
+        self._gate: Gate | None = None
+        self._connections: dict[PeerId, list[Libp2pConnection]] = {}
+        self._inbound_by_address: Counter[str] = Counter()
+        self._half_open_by_address: Counter[str] = Counter()
+        self._dialling: dict[PeerId, trio.Lock] = {}
+        self._nursery: trio.Nursery | None = None
+        self._closed = False
+        self._entered: AbstractAsyncContextManager[Libp2pNetwork] | None = None
+
+    async def __aenter__(self) -> Libp2pNetwork:
+        if self._entered is not None:
+            raise MisuseError("a network is entered once: make a new one")
+        self._entered = self._run()
+        return await self._entered.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        if self._entered is None:
+            raise MisuseError("the network was not entered")
+        return await self._entered.__aexit__(kind, error, traceback)
+
+    @asynccontextmanager
+    async def _run(self) -> AsyncIterator[Libp2pNetwork]:
+        async with background_nursery() as nursery:
+            self._nursery = nursery
+            try:
+                for host, port in self._listen:
+                    await self._bind(host, port)
+                for index in range(len(self._listeners)):
+                    nursery.start_soon(self._keep_listening, index)
+                yield self
+            finally:
+                self._closed = True
+                with trio.CancelScope(shield=True):
+                    await self._shut_down()
+
+    async def _bind(self, host: str, port: int) -> None:
+        for listener in await trio.open_tcp_listeners(port, host=host, backlog=_BACKLOG):
+            self._listeners.append(listener)
+            self._bound.append(listener.socket.getsockname()[:2])
+
+    async def _shut_down(self) -> None:
+        for listener in self._listeners:
+            await listener.aclose()
+        connections = self._all_connections()
+        for connection in connections:
+            connection.end("closed here")
+        with trio.move_on_after(2 * FLUSH_TIMEOUT_S):
+            for connection in connections:
+                await connection.gone.wait()
+        self._events.close()
+
+    # What the node sees
+
+    @property
+    def peer_id(self) -> PeerId:
+        return self._identity.peer_id
+
+    def addresses(self) -> tuple[str, ...]:
+        bound = [format_tcp(*address) for address in self._bound]
+        return tuple(f"{where}/p2p/{self.peer_id}" for where in (*bound, *self._announce))
+
+    def set_handler(self, protocol: str, handler: Handler) -> None:
+        self._handlers[check_protocol_name(protocol)] = handler
+
+    def remove_handler(self, protocol: str) -> None:
+        self._handlers.pop(protocol, None)
+
+    def set_gate(self, gate: Gate) -> None:
+        self._gate = gate
+
+    def connected(self) -> frozenset[PeerId]:
+        return frozenset(self._connections)
+
+    def peer_events(self) -> trio.MemoryReceiveChannel[PeerEvent]:
+        present = (
+            PeerEvent(peer, PeerEventKind.CONNECTED, connections[0].address, connections[0].inbound)
+            for peer, connections in self._connections.items()
+        )
+        return self._events.subscribe(present)
+
+    def statistics(self) -> NetworkStatistics:
+        return self._counters.snapshot(
+            connections={peer: len(some) for peer, some in self._connections.items()},
+            inbound_streams={peer: sum(c.inbound_streams for c in some) for peer, some in self._connections.items()},
+            inbound_connections=sum(connection.inbound for connection in self._all_connections()),
+            half_open=self._half_open_by_address.total(),
+        )
+
+    async def connect(self, address: str, *, expected: PeerId | None) -> PeerId:
+        where, peer = peer_of_address(address, expected)
+        ed25519_of_peer_id(peer)
+        host, port = parse_tcp(where)
+        if peer == self.peer_id:
+            raise MisuseError(f"{address} is our own address")
+        await trio.lowlevel.checkpoint()
+        lock = self._dialling.setdefault(peer, trio.Lock())
+        try:
+            async with lock:
+                if not any(connection.usable for connection in self._connections.get(peer, ())):
+                    await self._dial(host, port, peer)
+        finally:
+            if not lock.locked() and self._dialling.get(peer) is lock:
+                del self._dialling[peer]
+        return peer
+
+    async def open_stream(self, peer: PeerId, protocol: str) -> Libp2pStream:
+        check_protocol_name(protocol)
+        await trio.lowlevel.checkpoint()
+        for connection in self._connections.get(peer, ()):
+            if connection.usable:
+                return await connection.open_stream(protocol)
+        raise PeerUnreachableError(f"{peer} is not connected: connect first")
+
+    async def disconnect(self, peer: PeerId, why: str) -> None:
+        connections = tuple(self._connections.get(peer, ()))
+        for connection in connections:
+            connection.end(why)
+        with trio.CancelScope(shield=True):
+            for connection in connections:
+                await connection.gone.wait()
+        await trio.lowlevel.checkpoint()
+
+    # Dialling
+
+    async def _dial(self, host: str, port: int, peer: PeerId) -> None:
+        refusal = self._refusal(peer, inbound=False)
+        if refusal in ("closing", "gate"):
+            raise PeerUnreachableError(f"the connection to {peer} is refused here: {refusal}")
+        if refusal is not None:
+            raise LimitReachedError(f"limit {refusal} is reached: disconnect somebody before connecting to {peer}")
+        wire: Wire | None = None
+        try:
+            with trio.move_on_after(self._limits.connect_timeout_s):
+                try:
+                    stream = await trio.open_tcp_stream(host, port)
+                except OSError as error:
+                    raise PeerUnreachableError(f"nobody answers at {host} port {port}: {error}") from error
+                wire = Wire(stream, stalled_write_timeout_s=self._limits.stalled_write_timeout_s)
+                channel = await secure_outbound(wire, self._identity, peer)
+                if (why := self._refusal(peer, inbound=False)) is not None:
+                    raise PeerUnreachableError(f"the connection to {peer} is refused here: {why}")
+                self._add(channel, format_tcp(host, port), inbound=False)
+                wire = None
+                return
+        except PeerUnreachableError as error:
+            self._counters.refuse("wrong-peer" if isinstance(error, WrongPeerError) else "dial")
+            raise
+        finally:
+            if wire is not None:
+                self._counters.unproven.add(wire.traffic)
+                wire.close()
+        raise PeerUnreachableError(f"{host} port {port} was silent for {self._limits.connect_timeout_s} s")
+
+    # Listening
+
+    async def _keep_listening(self, index: int) -> None:
+        pause_s = _RESTART_PAUSE_S
+        host, port = self._bound[index]
+        while True:
+            try:
+                await self._accept_all(self._listeners[index])
+            except (OSError, trio.ClosedResourceError) as error:
+                if self._closed:
+                    return
+                self._counters.restarts += 1
+                log.error("net.listener.failed", extra={"address": format_tcp(host, port), "error": str(error)})
+            await self._listeners[index].aclose()
+            await trio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _RESTART_PAUSE_MAX_S)
+            try:
+                (self._listeners[index],) = await trio.open_tcp_listeners(port, host=host, backlog=_BACKLOG)
+            except OSError as error:
+                log.error("net.listener.no_port", extra={"address": format_tcp(host, port), "error": str(error)})
+
+    async def _accept_all(self, listener: trio.SocketListener) -> None:
+        if self._nursery is None:
+            raise MisuseError("the network was not entered")
+        while True:
+            try:
+                stream = await listener.accept()
+            except OSError as error:
+                if error.errno in _FEW_DESCRIPTORS:
+                    log.error("net.listener.few_descriptors", extra={"error": str(error)})
+                    await trio.sleep(_FEW_DESCRIPTORS_PAUSE_S)
+                    continue
+                if error.errno in _ONE_SOCKET_ONLY:
+                    continue
+                raise
+            try:
+                address = stream.socket.getpeername()[:2]
+            except OSError:
+                stream.socket.close()
+                continue
+            key = _address_key(address[0])
+            refusal = self._socket_refusal(key)
+            if refusal is not None:
+                self._log_refusal(refusal, format_tcp(*address))
+                stream.socket.close()
+                continue
+            self._half_open_by_address[key] += 1
+            self._nursery.start_soon(self._welcome, stream, key, format_tcp(*address))
+
+    def _socket_refusal(self, key: str) -> str | None:
+        """Why a fresh socket is not even listened to, or None."""
+        limits = self._limits
+        half_open = self._half_open_by_address.total()
+        if self._half_open_by_address[key] >= limits.half_open_per_address_max:
+            return "half-open-per-address"
+        if half_open >= limits.half_open_max:
+            return "half-open"
+        if self._inbound_by_address[key] + self._half_open_by_address[key] >= limits.connections_per_address_max:
+            return "connections-per-address"
+        return None
+
+    async def _welcome(self, stream: trio.SocketStream, key: str, address: str) -> None:
+        """From an accepted socket to a connection, or to its refusal."""
+        wire = Wire(stream, stalled_write_timeout_s=self._limits.stalled_write_timeout_s)
+        refusal: str | None = "handshake-timeout"
+        try:
+            with trio.move_on_after(self._limits.handshake_timeout_s):
+                try:
+                    channel = await secure_inbound(wire, self._identity)
+                    refusal = self._refusal(channel.peer, inbound=True)
+                    if refusal is None:
+                        self._add(channel, address, inbound=True, address_key=key)
+                except (HandshakeError, WireError):
+                    refusal = "handshake"
+        finally:
+            self._half_open_by_address -= Counter((key,))
+            if refusal is not None:
+                self._counters.unproven.add(wire.traffic)
+                self._log_refusal(refusal, address)
+                wire.close()
+
+    def _log_refusal(self, reason: str, address: str) -> None:
+        self._counters.refuse(reason)
+        log.warning("net.refused", extra={"reason": reason, "address": address})
+
+    # Connections
+
+    def _limit_reached(self, peer: PeerId, *, inbound: bool) -> str | None:
+        connections = self._all_connections()
+        if len(connections) >= self._limits.connections_max:
+            return "connections"
+        if inbound and sum(c.inbound for c in connections) >= self._limits.inbound_connections_max:
+            return "inbound-connections"
+        if len(self._connections.get(peer, ())) >= self._limits.connections_per_peer_max:
+            return "connections-per-peer"
+        return None
+
+    def _refusal(self, peer: PeerId, *, inbound: bool) -> str | None:
+        """Why a proven peer may not be connected, or None."""
+        if self._closed:
+            return "closing"
+        if peer == self.peer_id:
+            return "ourselves"
+        limit = self._limit_reached(peer, inbound=inbound)
+        if limit is None and self._gate is not None and not self._gate(peer):
+            self._counters.refuse("gate")
+            return "gate"
+        return limit
+
+    def _add(self, channel: SecureChannel, address: str, *, inbound: bool, address_key: str = "") -> None:
+        if self._nursery is None:
+            raise MisuseError("the network was not entered")
+        traffic = self._counters.of(channel.peer)
+        traffic.add(channel.wire.traffic)
+        channel.wire.traffic = traffic
+        connection = Libp2pConnection(
+            channel,
+            address=address,
+            inbound=inbound,
+            limits=self._limits,
+            counters=self._counters,
+            on_stream=self._serve,
+        )
+        self._connections.setdefault(channel.peer, []).append(connection)
+        if inbound:
+            self._inbound_by_address[address_key] += 1
+        if len(self._connections[channel.peer]) == 1:
+            self._publish(connection, PeerEventKind.CONNECTED)
+        self._nursery.start_soon(self._run_connection, connection, address_key)
+
+    async def _run_connection(self, connection: Libp2pConnection, address_key: str) -> None:
+        try:
+            await connection.run()
+        finally:
+            if connection.inbound:
+                self._inbound_by_address -= Counter((address_key,))
+            others = self._connections[connection.peer]
+            others.remove(connection)
+            if not others:
+                del self._connections[connection.peer]
+                self._counters.gone(connection.peer)
+                self._publish(connection, PeerEventKind.DISCONNECTED)
+            connection.gone.set()
+
+    def _publish(self, connection: Libp2pConnection, kind: PeerEventKind) -> None:
+        self._events.publish(PeerEvent(connection.peer, kind, connection.address, connection.inbound))
+        log.info(
+            f"net.peer.{kind.value}",
+            extra={"peer": connection.peer, "address": connection.address, "why": connection.why},
+        )
+
+    def _all_connections(self) -> tuple[Libp2pConnection, ...]:
+        return tuple(connection for some in self._connections.values() for connection in some)
+
+    # Streams that peers open
+
+    def _serve(self, stream: Libp2pStream) -> None:
+        if self._nursery is None:
+            raise MisuseError("the network was not entered")
+        self._nursery.start_soon(self._serve_stream, stream)
+
+    async def _serve_stream(self, stream: Libp2pStream) -> None:
+        """Agree on a protocol, run its handler, close. Nothing but `trio.Cancelled` leaves this task."""
+        try:
+            protocol: str | None = None
+            with trio.move_on_after(self._limits.open_stream_timeout_s):
+                protocol = await multistream.answer(stream, self._handlers.__contains__)
+            if protocol is None or protocol not in self._handlers:
+                self._counters.refuse("protocol-timeout")
+                stream.reset_now()
+                return
+            stream.agreed(protocol)
+            await self._handlers[protocol](stream)
+        except (multistream.NegotiationError, StreamClosedError):
+            # A peer that goes away in the middle is no fault of the handler.
+            self._counters.refuse("stream-ended")
+            stream.reset_now()
+        except Exception as error:
+            stream.reset_now()
+            log.warning(
+                "net.handler.failed",
+                extra={"protocol": stream.protocol, "peer": stream.peer, "error": type(error).__name__},
+                exc_info=error,
+            )
+        finally:
+            stream.close_now()
+
+
+def _address_key(host: str) -> str:
+    """What counts as one address: an IPv4 address, or the /64 that an IPv6 host usually has to itself."""
+    address = ipaddress.ip_address(host.partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return str(address.ipv4_mapped)
+        return str(ipaddress.ip_network((address, 64), strict=False))
+    return str(address)

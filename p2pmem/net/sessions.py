@@ -1,0 +1,241 @@
+"""Sessions: who is connected, who stands behind each peer, and which context graphs may move between us.
+
+A session begins when hello is done on a member stream and lasts as long as that stream. What it allows is judged anew
+whenever it is asked: a head that changed, a revocation, a credential that ended act at once, and nobody has to
+remember to tell anybody.
+
+Whoever dialled opens the member stream, so it proves itself first. When both sides dialled at once there are two
+streams; the one that the peer with the lower id opened stays.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import trio
+from p2pmem_jobs.clock import Clock
+from p2pmem_protocol.credential import SignedActFor, SignedCarry
+from p2pmem_protocol.errors import OutsideError, RefusedError
+from p2pmem_protocol.frames import MESSAGE_BYTES_MAX
+from p2pmem_protocol.hello import MEMBER_PROTOCOL, Greeting, Proof, Speaker, Speakers, clocks_agree
+from p2pmem_protocol.names import Address, GraphId, NetworkId
+
+from p2pmem.net.framing import FrameReader
+from p2pmem.net.greet import greet_as_listener, greet_as_opener
+from p2pmem.net.seam import Network, PeerId, Stream
+
+log = logging.getLogger(__name__)
+
+
+class Membership(Protocol):
+    """What a session must know of rosters, by the heads that this node holds now."""
+
+    def graphs_with_head(self) -> Iterable[GraphId]:
+        """Graphs that this node takes part in and has a head for."""
+
+    def is_member(self, graph: GraphId, agent: Address) -> bool:
+        """Whether the head lists the agent in any role."""
+
+    def is_revoked(self, speaker: Speaker, peer: PeerId) -> bool:
+        """Whether an admitted revocation ended this credential."""
+
+
+class Papers(Protocol):
+    """The credentials that this node shows for its own agents."""
+
+    def credentials(self) -> tuple[SignedCarry, ...]:
+        """One for each agent, good for days to come."""
+
+    def delegations(self) -> tuple[SignedActFor, ...]:
+        """For which principals they act."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One peer that has proven who it speaks for. `clock_apart_ms` is its clock less ours, at hello."""
+
+    peer: PeerId
+    speakers: Speakers
+    greeting: Greeting
+    clock_apart_ms: int
+    opened_by_us: bool
+    opened_ms: int
+
+    @property
+    def may_reconcile(self) -> bool:
+        """Whether the clocks are close enough (rule R2)."""
+        return clocks_agree(0, self.clock_apart_ms)
+
+
+Serve = Callable[[Session, Stream, FrameReader], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class _Open:
+    session: Session
+    scope: trio.CancelScope
+    ended: trio.Event
+
+
+class Sessions:
+    """All sessions of one node. `serve` runs as long as a session lasts, in its own task."""
+
+    def __init__(
+        self,
+        *,
+        network: Network,
+        network_id: NetworkId,
+        membership: Membership,
+        papers: Papers,
+        clock: Clock,
+        serve: Serve,
+        penalise: Callable[[PeerId, RefusedError], None],
+    ) -> None:
+        self._network = network
+        self._network_id = network_id
+        self._membership = membership
+        self._papers = papers
+        self._clock = clock
+        self._serve = serve
+        self._penalise = penalise
+        self._open: dict[PeerId, _Open] = {}
+
+    def start(self) -> None:
+        """From now on, answer who opens a member stream."""
+        self._network.set_handler(MEMBER_PROTOCOL, self._listen)
+
+    def get(self, peer: PeerId) -> Session | None:
+        found = self._open.get(peer)
+        return found.session if found else None
+
+    def all(self) -> tuple[Session, ...]:
+        return tuple(open_.session for open_ in self._open.values())
+
+    def graphs_of(self, session: Session) -> frozenset[GraphId]:
+        """The context graphs that may move between us and this peer, by heads, revocations and time as they are now."""
+        names = self._names_of(session.speakers, session.peer)
+        return frozenset(
+            graph
+            for graph in self._membership.graphs_with_head()
+            if any(self._membership.is_member(graph, name) for name in names)
+        )
+
+    def may_have(self, peer: PeerId, graph: GraphId) -> bool:
+        """Whether this graph may move to that peer now."""
+        session = self.get(peer)
+        return session is not None and any(
+            self._membership.is_member(graph, name) for name in self._names_of(session.speakers, peer)
+        )
+
+    def _names_of(self, speakers: Speakers, peer: PeerId) -> frozenset[Address]:
+        revoked = [speaker.agent for speaker in speakers.speakers if self._membership.is_revoked(speaker, peer)]
+        return speakers.without(revoked).names_at(self._clock.now_ms())
+
+    async def open(self, peer: PeerId) -> None:
+        """Do hello as the one who dialled, and serve the session until it ends. If one stands, wait for its end.
+
+        Raises `OutsideError` (nobody there, not welcome, the stream broke) and `RefusedError` (the peer's words do not
+        hold). Cancelled, the session ends.
+        """
+        standing = self._open.get(peer)
+        if standing is not None:
+            await standing.ended.wait()
+            return
+        stream = await self._network.open_stream(peer, MEMBER_PROTOCOL)
+        try:
+            reader = FrameReader(stream, frame_max_bytes=MESSAGE_BYTES_MAX)
+            now_ms = self._clock.now_ms()
+            ours = Greeting.ours(self._network_id, now_ms)
+            proof = Proof(self._papers.credentials(), self._papers.delegations())
+            theirs, speakers = await greet_as_opener(stream, reader, ours=ours, proof=proof, now_ms=now_ms)
+            await self._hold(stream, reader, theirs, speakers, opened_by_us=True)
+        except RefusedError as error:
+            self._penalise(peer, error)
+            raise
+        finally:
+            await stream.reset()
+
+    async def _listen(self, stream: Stream) -> None:
+        reader = FrameReader(stream, frame_max_bytes=MESSAGE_BYTES_MAX)
+        now_ms = self._clock.now_ms()
+        ours = Greeting.ours(self._network_id, now_ms)
+
+        def prove(speakers: Speakers) -> Proof | None:
+            return self._proof_for(speakers, stream.peer)
+
+        try:
+            greeted = await greet_as_listener(stream, reader, ours=ours, prove=prove, now_ms=now_ms)
+            if greeted is None:
+                log.info("hello.stranger", extra={"peer": stream.peer})
+                return
+            await self._hold(stream, reader, *greeted, opened_by_us=False)
+        except RefusedError as error:
+            self._penalise(stream.peer, error)
+        except OutsideError as error:
+            log.info("session.ended", extra={"peer": stream.peer, "why": type(error).__name__})
+
+    def _proof_for(self, speakers: Speakers, peer: PeerId) -> Proof | None:
+        """Only those of our agents that share a graph with the opener's."""
+        names = self._names_of(speakers, peer)
+        shared = [
+            graph
+            for graph in self._membership.graphs_with_head()
+            if any(self._membership.is_member(graph, name) for name in names)
+        ]
+        delegations = self._papers.delegations()
+
+        def shares(agent: Address) -> bool:
+            ours = {agent, *(it.delegation.principal for it in delegations if it.delegation.agent == agent)}
+            return any(self._membership.is_member(graph, name) for graph in shared for name in ours)
+
+        shown = tuple(it for it in self._papers.credentials() if shares(it.carry.agent))
+        if not shown:
+            return None
+        agents = {it.carry.agent for it in shown}
+        return Proof(shown, tuple(it for it in delegations if it.delegation.agent in agents))
+
+    async def _hold(
+        self, stream: Stream, reader: FrameReader, theirs: Greeting, speakers: Speakers, *, opened_by_us: bool
+    ) -> None:
+        peer = stream.peer
+        now_ms = self._clock.now_ms()
+        session = Session(peer, speakers, theirs, theirs.clock_ms - now_ms, opened_by_us, now_ms)
+        standing = self._open.get(peer)
+        if standing is not None:
+            if not self._newer_stays(standing.session, opened_by_us):
+                if opened_by_us:
+                    await standing.ended.wait()
+                return
+            standing.scope.cancel()
+            await standing.ended.wait()
+        mine = self._open[peer] = _Open(session, trio.CancelScope(), trio.Event())
+        log.info("session.opened", extra={"peer": peer, "by_us": opened_by_us, "apart_ms": session.clock_apart_ms})
+        try:
+            with mine.scope:
+                await self._serve(session, stream, reader)
+        finally:
+            if self._open.get(peer) is mine:
+                del self._open[peer]
+            mine.ended.set()
+            log.info("session.closed", extra={"peer": peer})
+
+    def _newer_stays(self, standing: Session, opened_by_us: bool) -> bool:
+        if opened_by_us == standing.opened_by_us:
+            return True  # the peer opened again because it lost the older stream
+        return opened_by_us == (self._network.peer_id < standing.peer)
+
+    def close(self, peer: PeerId) -> None:
+        """End the session with a peer, if there is one."""
+        standing = self._open.get(peer)
+        if standing is not None:
+            standing.scope.cancel()
+
+    def review(self) -> None:
+        """End sessions that allow nothing any more: call after a head changed, a revocation came, or a day passed."""
+        for standing in list(self._open.values()):
+            if not self.graphs_of(standing.session):
+                log.info("session.no_longer_shares", extra={"peer": standing.session.peer})
+                standing.scope.cancel()

@@ -1,0 +1,70 @@
+"""Certificates of what is ConsensusVerified here."""
+
+from __future__ import annotations
+
+from p2pmem_protocol import certificate
+from p2pmem_protocol.bodies import Sealed
+from p2pmem_protocol.certificate import CertificateStatement
+from p2pmem_protocol.envelope import Envelope, decode_item
+from p2pmem_protocol.errors import BugError, MisuseError
+from p2pmem_protocol.evidence import Evidence
+from p2pmem_protocol.names import hex_id
+from p2pmem_protocol.seal import SignedSeal
+from p2pmem_protocol.trust import Trust
+from p2pmem_protocol.view import VersionView
+
+from p2pmem.face import CertificateView
+from p2pmem.ledger.graph import LedgerGraph
+from p2pmem.ledger.ledger import Ledger
+
+
+class Certifying:
+    """Makes certificates from kept signatures."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def certificate(self, graph: LedgerGraph, view: VersionView) -> CertificateView:
+        """The certificate of a version. Raises `MisuseError` for one that is not ConsensusVerified."""
+        report = view.trust
+        if report.level is not Trust.CONSENSUS_VERIFIED or report.quorum is None:
+            raise MisuseError(
+                f"{view.key.asset}@{view.key.version} is {report.level.word} and not ConsensusVerified: "
+                f"{report.would_raise}"
+            )
+        approvals = [self._evidence(line.id) for line in report.approvals]
+        headers = certificate.headers_for(graph.headers, report.quorum)
+        made = certificate.make(self._seal(graph, view), report.quorum, approvals, headers)
+        return CertificateView(statement_json(made.check()), made.encode().hex())
+
+    def _evidence(self, item_id: bytes) -> Evidence:
+        data = self._ledger.raw(item_id)
+        if data is None:
+            raise BugError(f"a verdict that counts is not in the ledger: {hex_id(item_id)}")
+        return Evidence.decode(data)
+
+    def _seal(self, graph: LedgerGraph, view: VersionView) -> SignedSeal:
+        version = graph.set.version(view.key)
+        for item_id in version.sealed if version is not None else ():
+            data = self._ledger.raw(item_id)
+            item = decode_item(data) if data is not None else None
+            if isinstance(item, Envelope) and isinstance(item.body, Sealed):
+                return item.body.seal
+        raise MisuseError(f"no share or publish of {view.key.asset}@{view.key.version} is on disk any more")
+
+
+def statement_json(statement: CertificateStatement) -> dict[str, object]:
+    """What two peers compare, as JSON: not the choice of verdicts, of which several are valid."""
+    subject = statement.subject
+    return {
+        "network": hex_id(statement.network),
+        "graph": str(statement.graph),
+        "author": str(subject.author),
+        "asset": subject.name,
+        "version": subject.version,
+        "root": hex_id(subject.root),
+        "quorum": hex_id(statement.quorum.id),
+        "quorum_serial": statement.quorum.serial,
+        "m": statement.quorum.m,
+        "n": statement.n,
+    }

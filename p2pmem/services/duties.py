@@ -1,0 +1,171 @@
+"""What a member does for the others without being told: promise to keep what is published, and review proposals.
+
+Both follow from the set: a published version that is held and that this node's agent has not acknowledged, a live
+proposal on which its verifier has said nothing. So nothing is forgotten by a crash, and nothing done twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from p2pmem_jobs import FullError, Job, Queue
+from p2pmem_protocol.bodies import Ack
+from p2pmem_protocol.evidence import Decision
+from p2pmem_protocol.hashing import keccak256
+from p2pmem_protocol.kinds import Kind
+from p2pmem_protocol.limits import DAY_MS
+from p2pmem_protocol.names import Address, AssetKey, GraphId, VersionKey
+from p2pmem_protocol.view import VersionView, deadline
+
+from p2pmem.ledger.batch import Delta
+from p2pmem.ledger.graph import LedgerGraph
+from p2pmem.ledger.ledger import Ledger
+from p2pmem.services.signing import Signing
+from p2pmem.work.outgoing import NotAdmittedError, Outgoing
+from p2pmem.work.verifying import ReviewArgs, SaidResult, SubjectArgs, VerifyingJobs, version_view
+
+log = logging.getLogger(__name__)
+
+PROMISE_MS: Final = 180 * DAY_MS
+RENEWED_BEFORE_MS: Final = 30 * DAY_MS
+
+
+@dataclass(frozen=True, slots=True)
+class OpenReview:
+    """A live proposal that waits for one of this node's verifiers."""
+
+    graph: GraphId
+    subject: VersionKey
+    quorum: bytes
+    verifier: Address
+    proposer: Address
+    deadline_ms: int
+
+
+class Duties:
+    """Runs after each change, on what changed. `run` it in the node's nursery."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        outgoing: Outgoing,
+        signing: Signing,
+        jobs: VerifyingJobs,
+        queue: Queue,
+        *,
+        reviews_by_itself: bool,
+    ) -> None:
+        self._ledger = ledger
+        self._outgoing = outgoing
+        self._signing = signing
+        self._jobs = jobs
+        self._queue = queue
+        self._reviews_by_itself = reviews_by_itself
+        self._changed: dict[tuple[GraphId, AssetKey], None] = {}
+
+    def heard(self, delta: Delta) -> None:
+        """A change is on disk: look at what it touched."""
+        if delta.head_changed:
+            graph = self._ledger.graphs.get(delta.graph)
+            if graph is not None:
+                self._changed.update({(delta.graph, key): None for key in graph.set.assets()})
+        self._changed.update({(delta.graph, key): None for key in delta.assets})
+
+    async def run(self) -> None:
+        """First look at everything, then at what changes, until cancelled."""
+        for graph in self._ledger.graphs.values():
+            self._changed.update({(graph.id, key): None for key in graph.set.assets()})
+        while True:
+            await self._ledger.until(lambda: bool(self._changed))
+            changed, self._changed = self._changed, {}
+            for graph_id, key in changed:
+                await self._look_at(graph_id, key)
+
+    async def _look_at(self, graph_id: GraphId, key: AssetKey) -> None:
+        graph = self._ledger.graphs.get(graph_id)
+        if graph is None:
+            return
+        asset = graph.set.asset(key)
+        for version in list(asset.versions.values()) if asset is not None else []:
+            await self._acknowledge(graph, version.key)
+            await self._review(graph, version.key)
+
+    async def _acknowledge(self, graph: LedgerGraph, key: VersionKey) -> None:
+        """Promise to keep a published version that is held."""
+        now_ms = self._ledger.clock.now_ms()
+        view = version_view(graph, key, now_ms)
+        if view is None or not view.published or view.content_hash not in self._ledger.held:
+            return
+        for agent in self._signing.agents():
+            if agent == key.author or not graph.is_member(agent):
+                continue
+            promised = [ack.ends_at_ms for ack in graph.set.acks(key.root) if ack.author == agent]
+            if max(promised, default=0) - now_ms > RENEWED_BEFORE_MS:
+                continue
+            envelope = self._signing.envelope(graph, agent, Kind.ACK, Ack(key.root), expires_at_ms=now_ms + PROMISE_MS)
+            try:
+                await self._outgoing.admit(envelope)
+            except NotAdmittedError as refused:
+                log.info("ack.refused", extra={"why": str(refused)})
+
+    def open_reviews(self) -> Iterator[OpenReview]:
+        """Proposals that wait for this node's verifiers, whatever its policy is."""
+        for graph in self._ledger.graphs.values():
+            for key in sorted(graph.set.proposed()):
+                yield from self._reviews_of(graph, key)
+
+    def _reviews_of(self, graph: LedgerGraph, key: VersionKey) -> Iterator[OpenReview]:
+        now_ms = self._ledger.clock.now_ms()
+        until_ms = deadline(graph.set, key, now_ms)
+        if until_ms is None or graph.head is None:
+            return
+        view = version_view(graph, key, now_ms)
+        if view is None or not view.is_visible:
+            return
+        quorum = graph.head.quorum
+        for verifier in quorum.verifiers:
+            if self._signing.holds(verifier) and not self._has_said(graph, view, verifier, quorum.id):
+                proposer = min(proposal.author for proposal in graph.set.proposals(key))
+                yield OpenReview(graph.id, key, quorum.id, verifier, proposer, until_ms)
+
+    def _has_said(self, graph: LedgerGraph, view: VersionView, verifier: Address, quorum: bytes) -> bool:
+        if verifier in view.trust.barred:
+            return True
+        version = graph.set.version(view.key)
+        return version is not None and any(
+            record.author == verifier and record.quorum == quorum for record in version.evidence_in_set()
+        )
+
+    async def _review(self, graph: LedgerGraph, key: VersionKey) -> None:
+        if not self._reviews_by_itself:
+            return
+        for review in self._reviews_of(graph, key):
+            if self._is_held(graph, key):
+                try:
+                    await self.submit(review, None, "")
+                except FullError:
+                    log.warning("review.queue_full")
+
+    def _is_held(self, graph: LedgerGraph, key: VersionKey) -> bool:
+        view = version_view(graph, key, self._ledger.clock.now_ms())
+        return view is not None and view.content_hash in self._ledger.held
+
+    async def submit(self, review: OpenReview, decision: Decision | None, reason: str) -> Job[SaidResult]:
+        """Give a verdict as a job: a person's `decision`, or None for the policy."""
+        args = ReviewArgs(
+            SubjectArgs.of(review.graph, review.subject),
+            review.quorum,
+            bytes(review.verifier),
+            int(decision) if decision else 0,
+            reason,
+        )
+        key = f"{review.verifier}:{review.quorum.hex()}:{review.subject}:{int(decision) if decision else 0}"
+        return await self._queue.submit(self._jobs.review, args, dedupe_key=keccak256(key.encode()).hex())
+
+    @property
+    def policy(self) -> str:
+        """How proposals are reviewed here: `auto` by the node itself, `manual` by a person."""
+        return "auto" if self._reviews_by_itself else "manual"

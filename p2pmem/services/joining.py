@@ -1,0 +1,301 @@
+"""Becoming a member: founding, invites, and both sides of the join stream."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+from p2pmem_protocol.errors import MisuseError, OutsideError, Reason, RefusedError
+from p2pmem_protocol.hashing import keccak256
+from p2pmem_protocol.hello import JOIN_PROTOCOL, Greeting, Proof, may_speak
+from p2pmem_protocol.join import ANSWER_BYTES_MAX, TOKEN_BYTES, Answer, Ask, Chain, Invite, Reply
+from p2pmem_protocol.names import Address, GraphId
+from p2pmem_protocol.roster import Member, Role
+
+from p2pmem.ledger.graph import LedgerGraph
+from p2pmem.ledger.ledger import Ledger
+from p2pmem.ledger.rosters import Rosters
+from p2pmem.net.dialer import Dialer
+from p2pmem.net.framing import FrameReader, send_frames
+from p2pmem.net.seam import Network, PeerId, Stream
+from p2pmem.services.membership import Membership
+from p2pmem.services.papers import OwnPapers
+
+log = logging.getLogger(__name__)
+
+ASK_BYTES_MAX: Final = 512 * 1024
+ASK_S_MAX: Final = 5.0
+WAITING_MAX: Final = 100
+ASK_AGAIN_S: Final = 2.0
+JOIN_S_MAX: Final = 60.0
+USES_MAX: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRequest:
+    """Somebody with a good invite who waits for the owner."""
+
+    id: bytes
+    graph: GraphId
+    agent: Address
+    label: str
+    roles: Role
+    peer: str
+    asked_ms: int
+
+
+class Joining:
+    """Invites, requests, and the join stream."""
+
+    def __init__(
+        self,
+        *,
+        network: Network,
+        ledger: Ledger,
+        rosters: Rosters,
+        membership: Membership,
+        papers: OwnPapers,
+        dialer: Dialer,
+        announce: Callable[[], tuple[str, ...]],
+        penalise: Callable[[PeerId, RefusedError], None],
+    ) -> None:
+        self._network = network
+        self._ledger = ledger
+        self._rosters = rosters
+        self._membership = membership
+        self._papers = papers
+        self._dialer = dialer
+        self._announce = announce
+        self._penalise = penalise
+
+    def start(self) -> None:
+        """From now on, answer who opens a join stream."""
+        self._network.set_handler(JOIN_PROTOCOL, self._serve)
+
+    # Inviting
+
+    async def invite(self, graph: LedgerGraph, roles: Role, uses: int, life_ms: int, *, ask: bool = False) -> Invite:
+        """Make an invite. Only the owner's node can: it is the one that may list somebody.
+
+        `roles` 0 makes one without a token: it leads who is listed already to this node, and gives nobody a right.
+        """
+        addresses = self._announce()
+        if not addresses:
+            raise MisuseError("this node listens nowhere that others could reach; set peer.listen or peer.announce")
+        if graph.head is None:
+            raise MisuseError(f"{graph.name} has no roster here yet: {graph.trouble}")
+        if not roles:
+            return Invite(self._ledger.network, graph.name, addresses, graph.head.id, b"")
+        self._membership.check_owner(graph)
+        if not 1 <= uses <= USES_MAX or life_ms <= 0:
+            raise MisuseError(f"an invite has 1 to {USES_MAX} uses and a life above 0")
+        token = self._ledger.random_bytes(TOKEN_BYTES)
+        ends_ms = self._ledger.clock.now_ms() + life_ms
+        row = (keccak256(token), graph.id, int(roles | Role.READER), uses, ends_ms, int(ask))
+        await self._ledger.database.write(
+            lambda connection: connection.execute("INSERT INTO invite VALUES (?, ?, ?, ?, ?, ?)", row)
+        )
+        return Invite(self._ledger.network, graph.name, addresses, graph.head.id, token)
+
+    # Asking
+
+    async def join(self, invite: Invite, label: str) -> LedgerGraph:
+        """Ask until this node's agent is listed and the roster is adopted; at most a minute.
+
+        Raises `MisuseError` when nobody lets us in, `OutsideError` when nobody can be reached.
+        """
+        if invite.network != self._ledger.network:
+            raise MisuseError("the invite is for another network than this node is configured for (node.network)")
+        waiting = False
+        with trio.move_on_after(JOIN_S_MAX):
+            while True:
+                reply = await self._ask_all(invite, label)
+                if reply is Reply.LISTED:
+                    return self._ledger.graph(invite.graph.id)
+                waiting = waiting or reply is Reply.WAITING
+                if reply is Reply.NO:
+                    raise MisuseError(
+                        f"nobody lets this node into {invite.graph}: the invite is used up or has ended, "
+                        "or its agent is not listed"
+                    )
+                await trio.sleep(ASK_AGAIN_S)
+        if waiting:
+            raise OutsideError(f"the owner of {invite.graph} has not decided yet; run the same command again later")
+        raise OutsideError(f"no address of the invite answers: {', '.join(invite.addresses)}")
+
+    async def _ask_all(self, invite: Invite, label: str) -> Reply | None:
+        """The best answer of all addresses, or None when none answers."""
+        best: Reply | None = None
+        for address in invite.addresses:
+            try:
+                peer = await self._network.connect(address, expected=None)
+                answer = await self._ask(peer, invite, label)
+            except OutsideError as error:
+                log.info("join.unreachable", extra={"address": address, "why": str(error)})
+                continue
+            if answer.chain is not None:
+                await self._rosters.adopt(invite.graph, answer.chain.headers, answer.chain.parts)
+                await self._remember(invite.graph.id, peer, address)
+                self._dialer.want(address)
+                return Reply.LISTED
+            best = answer.reply if best is not Reply.WAITING else best
+        return best
+
+    async def _ask(self, peer: PeerId, invite: Invite, label: str) -> Answer:
+        stream = await self._network.open_stream(peer, JOIN_PROTOCOL)
+        try:
+            ask = Ask(
+                greeting=Greeting.ours(self._ledger.network, self._ledger.clock.now_ms()),
+                proof=Proof(self._papers.credentials(), self._papers.delegations()),
+                graph=invite.graph.id,
+                token=invite.token,
+                label=label,
+            )
+            await send_frames(stream, ask.encode())
+            data = await FrameReader(stream, frame_max_bytes=ANSWER_BYTES_MAX).receive()
+        finally:
+            await stream.reset()
+        if data is None:
+            raise OutsideError("the member ended the join stream without an answer")
+        return Answer.decode(data)
+
+    async def _remember(self, graph: GraphId, peer: PeerId, address: str) -> None:
+        row = (peer, graph, address, self._ledger.clock.now_ms())
+        await self._ledger.database.write(
+            lambda connection: connection.execute("INSERT OR REPLACE INTO peer_address VALUES (?, ?, ?, ?)", row)
+        )
+
+    def known_addresses(self) -> list[str]:
+        """Where members were reached before."""
+        return self._ledger.database.read(
+            lambda connection: [row[0] for row in connection.execute("SELECT DISTINCT address FROM peer_address")]
+        )
+
+    # Answering
+
+    async def _serve(self, stream: Stream) -> None:
+        with trio.move_on_after(ASK_S_MAX):
+            try:
+                data = await FrameReader(stream, frame_max_bytes=ASK_BYTES_MAX).receive()
+                if data is None:
+                    return
+                answer = await self._answer(Ask.decode(data, self._ledger.network, stream.peer), stream.peer)
+                await send_frames(stream, answer.encode())
+                await stream.close_write()
+            except RefusedError as refused:
+                self._penalise(stream.peer, refused)
+            except OutsideError as error:
+                log.info("join.broke", extra={"peer": stream.peer, "why": type(error).__name__})
+
+    async def _answer(self, ask: Ask, peer: PeerId) -> Answer:
+        """LISTED with the roster, WAITING, or the one NO that says nothing."""
+        now_ms = self._ledger.clock.now_ms()
+        may_speak(Greeting.ours(self._ledger.network, now_ms), ask.greeting)
+        names = ask.proof.check(now_ms).names_at(now_ms)
+        graph = self._ledger.graphs.get(ask.graph)
+        if graph is not None and ask.chain is not None and await self._adopt_newer(graph, ask.chain, names):
+            log.info("join.newer_roster", extra={"graph": str(graph.name), "peer": peer})
+        if graph is None or graph.head is None:
+            return Answer(Reply.NO)
+        if any(graph.is_member(name) for name in names):
+            return Answer(Reply.LISTED, self._chain(graph))
+        if ask.token and self._membership.is_owner_here(graph):
+            return await self._use_token(graph, ask, min(names), peer)
+        return Answer(Reply.NO)
+
+    async def _adopt_newer(self, graph: LedgerGraph, chain: Chain, names: frozenset[Address]) -> bool:
+        """Rule J1: a chain that lists the asker and extends what is held here is adopted."""
+        try:
+            body = chain.parts.decode(graph.id)
+            if not any(name in body.by_address for name in names) or chain.headers[-1].header.graph != graph.id:
+                return False
+            return await self._rosters.adopt(graph.name, chain.headers, chain.parts)
+        except RefusedError as refused:
+            if refused.reason < Reason.UNKNOWN_KIND:
+                raise
+            return False
+
+    def _chain(self, graph: LedgerGraph) -> Chain:
+        assert graph.head is not None
+        return Chain(graph.headers.chain_to(graph.head.id), graph.head.body.parts)
+
+    async def _use_token(self, graph: LedgerGraph, ask: Ask, agent: Address, peer: PeerId) -> Answer:
+        now_ms = self._ledger.clock.now_ms()
+        token_hash = keccak256(ask.token)
+
+        def use(connection: sqlite3.Connection) -> tuple[int, bool] | None:
+            row = connection.execute(
+                "UPDATE invite SET uses = uses - 1 "
+                "WHERE token_hash = ? AND graph = ? AND uses > 0 AND expires_ms > ? RETURNING roles, asks",
+                (token_hash, graph.id, now_ms),
+            ).fetchone()
+            return (int(row[0]), bool(row[1])) if row else None
+
+        if self._waits(graph, agent):
+            return Answer(Reply.WAITING)
+        used = await self._ledger.database.write(use)
+        if used is None:
+            return Answer(Reply.NO)
+        roles, asks = Role(used[0]), used[1]
+        if asks:
+            return await self._note_request(graph, agent, ask.label, roles, peer)
+        await self._membership.list_member(graph, Member(agent, roles, ask.label, now_ms))
+        log.info("join.listed", extra={"graph": str(graph.name), "agent": str(agent), "peer": peer})
+        return Answer(Reply.LISTED, self._chain(graph))
+
+    # Requests that wait for a person
+
+    def _waits(self, graph: LedgerGraph, agent: Address) -> bool:
+        return any(request.agent == agent for request in self.requests(graph))
+
+    async def _note_request(self, graph: LedgerGraph, agent: Address, label: str, roles: Role, peer: PeerId) -> Answer:
+        if len(self.requests(graph)) >= WAITING_MAX:
+            return Answer(Reply.NO)
+        now_ms = self._ledger.clock.now_ms()
+        request_id = keccak256(graph.id + agent + now_ms.to_bytes(8))
+        row = (request_id, graph.id, agent, label, int(roles), peer, now_ms)
+        await self._ledger.database.write(
+            lambda connection: connection.execute("INSERT INTO join_request VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        )
+        return Answer(Reply.WAITING)
+
+    def requests(self, graph: LedgerGraph | None) -> list[JoinRequest]:
+        """Who waits to be let in, oldest first."""
+        rows = self._ledger.database.read(
+            lambda connection: connection.execute(
+                "SELECT id, graph, agent, label, roles, peer, asked_ms FROM join_request "
+                "WHERE ?1 IS NULL OR graph = ?1 ORDER BY asked_ms",
+                (graph.id if graph is not None else None,),
+            ).fetchall()
+        )
+        return [
+            JoinRequest(row[0], GraphId(row[1]), Address(row[2]), row[3], Role(row[4]), row[5], row[6]) for row in rows
+        ]
+
+    async def decide(self, request_id: bytes, *, approve: bool) -> None:
+        """Let somebody in, or not. Either way the request is gone."""
+        found = next((it for it in self.requests(None) if it.id == request_id), None)
+        if found is None:
+            raise MisuseError("there is no such request; `p2pmem graph requests` lists those that wait")
+        if approve:
+            graph = self._ledger.graph(found.graph)
+            now_ms = self._ledger.clock.now_ms()
+            await self._membership.list_member(graph, Member(found.agent, found.roles, found.label, now_ms))
+        await self._ledger.database.write(
+            lambda connection: connection.execute("DELETE FROM join_request WHERE id = ?", (request_id,))
+        )
+
+    async def leave(self, graph: LedgerGraph) -> None:
+        """Forget a graph here. What was said in it stays with the others."""
+        if self._membership.is_owner_here(graph):
+            raise MisuseError(f"the owner of {graph.name} cannot leave it; its root key names another owner first")
+        now_ms = self._ledger.clock.now_ms()
+        await self._ledger.database.write(
+            lambda connection: connection.execute("UPDATE graph SET left_ms = ? WHERE id = ?", (now_ms, graph.id))
+        )
+        self._ledger.graphs.pop(graph.id, None)
+        self._ledger.wake()

@@ -1,0 +1,114 @@
+"""Keeping time: what has ended goes, at its instant and in bulk.
+
+The sweep pauses when the wall clock jumps more than five minutes against the monotonic one: a clock that is set to 2036
+by mistake must not erase a memory. Reads filter by the ledger in any case, so nothing expired is returned meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+from p2pmem_protocol.limits import MINUTE_MS
+
+from p2pmem.ledger.admission import Admission
+from p2pmem.ledger.batch import Delta
+from p2pmem.ledger.ledger import Ledger
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S: Final = 5.0
+PURGE_EVERY_S: Final = 300.0
+JUMP_MS_MAX: Final = 5 * MINUTE_MS
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperStatistics:
+    """Sweeps made, items that ended in them, contents purged, and whether the clock made the keeper pause."""
+
+    sweeps: int
+    ended: int
+    purged: int
+    paused: bool
+
+
+class Keeper:
+    """Sweeps and purges. `run` it in the node's nursery."""
+
+    def __init__(self, ledger: Ledger, admission: Admission) -> None:
+        self._ledger = ledger
+        self._admission = admission
+        self._lock = trio.Lock()
+        self._erased = trio.Event()
+        self._offset_ms = self._clock_offset_ms()
+        self._sweeps = self._ended = self._purged = 0
+        self.paused = False
+
+    def heard(self, delta: Delta) -> None:
+        """A change is on disk: what was erased goes at once."""
+        if delta.erased:
+            self._erased.set()
+
+    async def run(self) -> None:
+        """Sweep at each instant at which something ends, purge now and then, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._run_sweeps)
+            nursery.start_soon(self._run_purges)
+
+    def due_ms(self) -> int | None:
+        """When something ends next."""
+        ends = [end for graph in self._ledger.graphs.values() if (end := graph.set.next_end_ms()) is not None]
+        return min(ends, default=None)
+
+    async def sweep(self) -> None:
+        """Let go what has ended by now, and return when that is on disk. Nothing has ended: at once."""
+        due_ms = self.due_ms()
+        if due_ms is None or due_ms > self._ledger.clock.now_ms() or self._jumped():
+            return
+        async with self._lock:
+            ended = await self._admission.sweep()
+        if ended:
+            self._sweeps += 1
+            self._ended += ended
+            log.info("sweep.done", extra={"ended": ended})
+
+    async def _run_sweeps(self) -> None:
+        while True:
+            await self.sweep()
+            due_ms = self.due_ms()
+            wait_ms = LOOK_EVERY_S * 1000 if due_ms is None else due_ms - self._ledger.clock.now_ms()
+            # The wall clock may step while we sleep, and something may come that ends sooner.
+            await trio.sleep(min(max(wait_ms, 1) / 1000, LOOK_EVERY_S if self.paused else 1.0))
+
+    async def _run_purges(self) -> None:
+        while True:
+            with trio.move_on_after(PURGE_EVERY_S):
+                await self._erased.wait()
+            self._erased = trio.Event()
+            if not self._jumped():
+                async with self._lock:
+                    self._purged += await self._admission.purge()
+
+    def _jumped(self) -> bool:
+        """Whether the wall clock has moved by itself since the last look, by more than a drift explains."""
+        offset_ms = self._clock_offset_ms()
+        jumped = abs(offset_ms - self._offset_ms) > JUMP_MS_MAX
+        if jumped and not self.paused:
+            log.warning("clock.jumped", extra={"by_ms": offset_ms - self._offset_ms})
+        if not jumped:
+            self._offset_ms = offset_ms
+        self.paused = jumped
+        return jumped
+
+    def trust_clock(self) -> None:
+        """The operator says that the clock is right now."""
+        self._offset_ms = self._clock_offset_ms()
+        self.paused = False
+
+    def _clock_offset_ms(self) -> int:
+        return self._ledger.clock.now_ms() - round(trio.current_time() * 1000)
+
+    def statistics(self) -> KeeperStatistics:
+        return KeeperStatistics(self._sweeps, self._ended, self._purged, self.paused)

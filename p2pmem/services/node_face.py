@@ -1,0 +1,529 @@
+"""The node's answer to its users: `p2pmem.face.Face` over the services. Translates; decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import trio
+from p2pmem_jobs import Clock, Handler, Job, JobRecord, Queue, State
+from p2pmem_protocol.bodies import Retract, RetractMode
+from p2pmem_protocol.content import check_canonical
+from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.evidence import Decision
+from p2pmem_protocol.join import Invite
+from p2pmem_protocol.kinds import Kind
+from p2pmem_protocol.merkle import prove
+from p2pmem_protocol.names import Address, AssetKey, check_name, hex_id, parse_hex_id
+from p2pmem_protocol.roster import Access, Member, Role
+from p2pmem_protocol.trust import Floor, Trust
+from p2pmem_protocol.view import AssetView, VersionView, asset_view
+
+import p2pmem
+from p2pmem import face
+from p2pmem.exchange.exchange import Exchange
+from p2pmem.face import (
+    CertificateView,
+    ChangeEvent,
+    DraftView,
+    GraphView,
+    JobView,
+    JoinRequestView,
+    Layer,
+    MemberChange,
+    NewGraph,
+    NewMember,
+    NodeStatus,
+    PeerView,
+    RecallAnswer,
+    ReviewView,
+    SyncView,
+)
+from p2pmem.ledger.graph import LedgerGraph
+from p2pmem.ledger.ledger import Ledger
+from p2pmem.net.seam import Network
+from p2pmem.net.sessions import Sessions
+from p2pmem.recall.recalling import Recalling
+from p2pmem.services.auditing import Auditing
+from p2pmem.services.certifying import Certifying
+from p2pmem.services.chain_facts import ChainFacts
+from p2pmem.services.drafting import Drafting
+from p2pmem.services.duties import Duties
+from p2pmem.services.joining import Joining
+from p2pmem.services.keeper import Keeper
+from p2pmem.services.membership import Founding, Membership
+from p2pmem.services.projector import Projector, floor_graphs, working_iri
+from p2pmem.services.showing import Showing, parse_reference
+from p2pmem.services.signing import Signing
+from p2pmem.store.query_worker import Queries
+from p2pmem.work.outgoing import Outgoing
+from p2pmem.work.sharing import PublishArgs, ShareArgs, SharingJobs
+from p2pmem.work.verifying import DEADLINE_DEFAULT_MS, EndorseArgs, SubjectArgs, VerifyArgs, VerifyingJobs
+
+WAIT_MS_MAX: Final = 10 * 60 * 1000
+QUICK_S: Final = 0.5
+"""A submit waits so long for the end of its job: what has nothing to wait for answers at once."""
+EVENTS_PER_READ: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Everything that the face calls."""
+
+    ledger: Ledger
+    network: Network
+    sessions: Sessions
+    exchange: Exchange
+    signing: Signing
+    facts: ChainFacts
+    drafting: Drafting
+    membership: Membership
+    joining: Joining
+    duties: Duties
+    keeper: Keeper
+    projector: Projector
+    recalling: Recalling
+    queries: Queries
+    showing: Showing
+    certifying: Certifying
+    auditing: Auditing
+    outgoing: Outgoing
+    sharing: SharingJobs
+    verifying: VerifyingJobs
+    queue: Queue
+    clock: Clock
+    chain: str
+    started_ms: int
+    label: str
+
+
+class NodeFace:
+    """`p2pmem.face.Face` of one node."""
+
+    def __init__(self, services: Services) -> None:
+        self._s = services
+
+    # The node
+
+    async def status(self) -> NodeStatus:
+        s = self._s
+        compared = s.exchange.last_comparisons()
+        labels = {graph.id: str(graph.name) for graph in s.ledger.graphs.values()}
+        return NodeStatus(
+            version=p2pmem.__version__,
+            network=hex_id(s.ledger.network),
+            peer=s.network.peer_id,
+            addresses=s.network.addresses(),
+            agents=tuple(map(str, s.signing.agents())),
+            started_ms=s.started_ms,
+            now_ms=s.clock.now_ms(),
+            position=s.ledger.position,
+            projected=s.projector.position,
+            graphs=len(s.ledger.graphs),
+            items=sum(len(graph.set) for graph in s.ledger.graphs.values()),
+            peers=self._peers(),
+            sync=tuple(
+                SyncView(
+                    labels.get(graph, hex_id(graph)),
+                    peer,
+                    last.comparison.equal,
+                    abs(last.comparison.ours - last.comparison.theirs),
+                    last.at_ms,
+                    last.comparison.trouble,
+                )
+                for (peer, graph), last in sorted(compared.items())
+            ),
+            chain=s.chain,
+            partial=False,
+            warnings=self._warnings(),
+        )
+
+    def _peers(self) -> tuple[PeerView, ...]:
+        s = self._s
+        sessions = {session.peer: session for session in s.sessions.all()}
+        views: list[PeerView] = []
+        for peer in sorted(s.network.connected()):
+            session = sessions.get(peer)
+            agents = tuple(str(it.agent) for it in session.speakers.speakers) if session else ()
+            graphs = len(s.sessions.graphs_of(session)) if session else 0
+            apart_ms = session.clock_apart_ms if session else 0
+            addresses = s.exchange.client.known_addresses(peer)
+            state = "member" if session else "connected"
+            views.append(PeerView(peer, addresses[0] if addresses else "", agents, graphs, apart_ms, state))
+        return tuple(views)
+
+    def _warnings(self) -> tuple[str, ...]:
+        s = self._s
+        warnings = [f"{graph.name}: {graph.trouble}" for graph in s.ledger.graphs.values() if graph.trouble]
+        warnings += [
+            f"the clock of {session.peer} is {session.clock_apart_ms / 1000:+.0f} s away from ours: "
+            "nothing is reconciled with it until that is mended"
+            for session in s.sessions.all()
+            if not session.may_reconcile
+        ]
+        if s.keeper.paused:
+            warnings.append("the wall clock jumped by more than five minutes: nothing is swept until it is right again")
+        return tuple(warnings)
+
+    # Context graphs
+
+    async def found(self, new: NewGraph) -> GraphView:
+        s = self._s
+        if new.chain and not s.chain:
+            raise MisuseError("this node has no chain: set chain.rpc and chain.contract in its configuration")
+        chain, contract = s.facts.chain_and_contract() if new.chain else (0, None)
+        founding = Founding(
+            slug=new.slug,
+            members=tuple(_member(it, s.clock.now_ms()) for it in new.members),
+            access=_access(new.access),
+            m=new.m,
+            ttl_default_ms=new.ttl_default_ms,
+            ttl_max_ms=new.ttl_max_ms,
+            acks_min=new.acks_min,
+            chain=chain,
+            contract=contract,
+            label=s.label,
+        )
+        return self._graph_view(await s.membership.found(founding))
+
+    async def graphs(self) -> tuple[GraphView, ...]:
+        ordered = sorted(self._s.ledger.graphs.values(), key=lambda graph: str(graph.name))
+        return tuple(self._graph_view(graph) for graph in ordered if graph.head is not None)
+
+    async def graph(self, graph: str) -> GraphView:
+        return self._graph_view(self._s.ledger.named(graph))
+
+    def _graph_view(self, graph: LedgerGraph) -> GraphView:
+        s = self._s
+        online = {speaker.agent for session in s.sessions.all() for speaker in session.speakers.speakers}
+        return s.showing.graph(graph, frozenset((*online, *s.signing.agents())))
+
+    async def change_members(self, graph: str, change: MemberChange) -> GraphView:
+        s = self._s
+        now_ms = s.clock.now_ms()
+        found = await s.membership.change(
+            s.ledger.named(graph),
+            set_=tuple(_member(it, now_ms) for it in change.set),
+            remove=tuple(map(Address.parse, change.remove)),
+            m=change.m,
+        )
+        return self._graph_view(found)
+
+    async def leave(self, graph: str) -> None:
+        await self._s.joining.leave(self._s.ledger.named(graph))
+
+    async def invite(self, graph: str, *, roles: tuple[str, ...], uses: int, life_ms: int, ask: bool = False) -> str:
+        found = self._s.ledger.named(graph)
+        invite = await self._s.joining.invite(found, _roles(roles), uses, life_ms, ask=ask)
+        return str(invite)
+
+    async def join(self, invite: str, *, label: str) -> GraphView:
+        graph = await self._s.joining.join(Invite.parse(invite), label or self._s.label)
+        return self._graph_view(graph)
+
+    async def join_requests(self, graph: str) -> tuple[JoinRequestView, ...]:
+        found = self._s.ledger.named(graph)
+        return tuple(
+            JoinRequestView(hex_id(it.id), str(found.name), str(it.agent), it.label, it.roles.words, it.asked_ms)
+            for it in self._s.joining.requests(found)
+        )
+
+    async def decide_join(self, request: str, *, approve: bool) -> None:
+        await self._s.joining.decide(parse_hex_id(request), approve=approve)
+
+    # Working memory
+
+    async def draft(
+        self, graph: str, name: str, data: bytes, *, format: str | None, base: str | None, subgraph: str, replace: bool
+    ) -> DraftView:
+        s = self._s
+        found = s.ledger.named(graph)
+        draft = await s.drafting.write(
+            found,
+            s.signing.default_agent,
+            check_name(name),
+            data,
+            format=format,
+            base=base,
+            subgraph=subgraph,
+            replace_all=replace,
+        )
+        await self._seen(s.ledger.position)
+        return s.showing.draft(found, draft)
+
+    async def drafts(self, graph: str | None) -> tuple[DraftView, ...]:
+        s = self._s
+        wanted = s.ledger.named(graph).id if graph else None
+        return tuple(
+            s.showing.draft(s.ledger.graph(draft.graph), draft)
+            for draft in s.drafting.all(wanted)
+            if draft.graph in s.ledger.graphs
+        )
+
+    async def discard(self, graph: str, name: str) -> None:
+        s = self._s
+        await s.drafting.discard(s.ledger.named(graph), AssetKey(s.signing.default_agent, check_name(name)))
+
+    async def seal(self, graph: str, name: str) -> DraftView:
+        s = self._s
+        found = s.ledger.named(graph)
+        key = AssetKey(s.signing.default_agent, check_name(name))
+        return s.showing.draft(found, await s.drafting.seal(found, key))
+
+    # Jobs that say something
+
+    async def share(self, graph: str, name: str, *, ttl_ms: int | None) -> JobView:
+        s = self._s
+        found = s.ledger.named(graph)
+        await self._have_room(found)
+        args = ShareArgs(found.id, bytes(s.signing.default_agent), check_name(name), ttl_ms)
+        return await self._submit(s.sharing.share, args)
+
+    async def publish(self, graph: str, reference: str) -> JobView:
+        s = self._s
+        found = s.ledger.named(graph)
+        key, _ = parse_reference(reference, s.signing.default_agent)
+        if not s.signing.holds(key.author):
+            raise MisuseError(f"only the author publishes: {key} is by {key.author}, whose key is not here")
+        await self._have_room(found)
+        return await self._submit(s.sharing.publish, PublishArgs(found.id, bytes(key.author), key.name))
+
+    async def endorse(self, graph: str, reference: str, *, reason: str, withdraw: bool) -> JobView:
+        s = self._s
+        found, _, view = self._version(graph, reference)
+        args = EndorseArgs(
+            SubjectArgs.of(found.id, view.key), bytes(s.signing.default_agent), withdraw=withdraw, reason=reason
+        )
+        return await self._submit(s.verifying.endorse, args)
+
+    async def verify(self, graph: str, reference: str, *, deadline_ms: int | None) -> JobView:
+        s = self._s
+        found, _, view = self._version(graph, reference)
+        until_ms = deadline_ms or s.clock.now_ms() + DEADLINE_DEFAULT_MS
+        if until_ms <= s.clock.now_ms():
+            raise MisuseError("the deadline has passed; give one that is to come")
+        args = VerifyArgs(SubjectArgs.of(found.id, view.key), bytes(s.signing.default_agent), until_ms)
+        return await self._submit(s.verifying.verify, args)
+
+    async def _have_room(self, graph: LedgerGraph) -> None:
+        """Back-pressure: who shares faster than members take it waits here."""
+        await self._s.exchange.room(graph.id)
+
+    async def _submit(self, handler: Handler[Any, Any], args: Any) -> JobView:
+        """Submit, and wait a moment for what has nothing to wait for."""
+        job = await self._s.queue.submit(handler, args)
+        await self._ended(job, QUICK_S)
+        view = self._job_view(self._s.queue.get(job.id))
+        if view.state == State.SUCCEEDED.value:
+            await self._seen(self._s.ledger.position)
+        return view
+
+    async def _ended(self, job: Job[Any], seconds: float) -> None:
+        with trio.move_on_after(seconds):
+            async for event in self._s.queue.watch(job.id):
+                if event.state.value not in ("queued", "running"):
+                    return
+
+    async def _seen(self, position: int) -> None:
+        """One's own write is visible to one's own reads when a call returns."""
+        with trio.move_on_after(5):
+            await self._s.projector.reached(position)
+
+    async def retract(
+        self, graph: str, reference: str, *, reason: str, successor: int | None, erase: bool
+    ) -> face.VersionView:
+        s = self._s
+        found, asset, view = self._version(graph, reference)
+        mode = RetractMode.ERASE if erase else RetractMode.KEEP
+        body = Retract(view.key.author, view.key.name, view.key.version, mode, successor, reason)
+        agent = view.key.author if s.signing.holds(view.key.author) else s.signing.default_agent
+        shown = s.showing.version(found, asset, view, Floor())
+        await s.outgoing.admit(s.signing.envelope(found, agent, Kind.RETRACT, body))
+        await self._seen(s.ledger.position)
+        after = asset_view(found.set, view.key.asset, s.clock.now_ms())
+        return next(
+            (s.showing.version(found, after, it, Floor()) for it in after.versions if it.key == view.key), shown
+        )
+
+    # Reviews
+
+    async def reviews(self) -> tuple[ReviewView, ...]:
+        s = self._s
+        return tuple(
+            ReviewView(
+                id=f"{it.subject.root.hex()}.{it.verifier}",
+                graph=str(s.ledger.graph(it.graph).name),
+                reference=f"{it.subject.asset}@{it.subject.version}",
+                root=hex_id(it.subject.root),
+                proposer=str(it.proposer),
+                deadline_ms=it.deadline_ms,
+                policy=s.duties.policy,
+            )
+            for it in s.duties.open_reviews()
+        )
+
+    async def decide_review(self, review: str, *, approve: bool, reason: str) -> JobView:
+        s = self._s
+        for it in s.duties.open_reviews():
+            if f"{it.subject.root.hex()}.{it.verifier}" == review:
+                job = await s.duties.submit(it, Decision.APPROVE if approve else Decision.REJECT, reason)
+                await self._ended(job, QUICK_S)
+                return self._job_view(s.queue.get(job.id))
+        raise MisuseError(f"no review {review[:20]!r} is open; `p2pmem review list` shows those that are")
+
+    # Jobs
+
+    async def job(self, job: str, *, wait_ms: int = 0) -> JobView:
+        if not 0 <= wait_ms <= WAIT_MS_MAX:
+            raise MisuseError(f"wait_ms is 0 to {WAIT_MS_MAX}")
+        found = self._s.queue.job(job)
+        if wait_ms:
+            with trio.move_on_after(wait_ms / 1000):
+                async for event in self._s.queue.watch(job):
+                    if event.state.value in _ENDED:
+                        break
+        return self._job_view(found.record())
+
+    async def jobs(self, *, state: str | None, limit: int) -> tuple[JobView, ...]:
+        states = [State(state)] if state else list(State)
+        return tuple(self._job_view(record) for record in await self._s.queue.list(states=states, limit=limit))
+
+    async def cancel_job(self, job: str) -> JobView:
+        await self._s.queue.cancel(job)
+        return self._job_view(self._s.queue.get(job))
+
+    def _job_view(self, record: JobRecord) -> JobView:
+        return self._s.showing.job(record)
+
+    # Reading
+
+    def _version(self, graph: str, reference: str) -> tuple[LedgerGraph, AssetView, VersionView]:
+        """A version by reference: the one named, or the newest that is visible."""
+        s = self._s
+        found = s.ledger.named(graph)
+        key, number = parse_reference(reference, s.signing.default_agent)
+        asset = asset_view(found.set, key, s.clock.now_ms())
+        candidates = [it for it in asset.versions if number in (None, it.key.version)]
+        visible = [it for it in candidates if it.is_visible]
+        chosen = visible if number is None else candidates
+        if not chosen:
+            raise MisuseError(f"{reference} is not in {found.name}: it has expired, was retracted, or never came")
+        return found, asset, chosen[0]
+
+    async def versions(self, graph: str, *, layer: Layer | None, min_trust: str | None) -> tuple[face.VersionView, ...]:
+        s = self._s
+        found = s.ledger.named(graph)
+        floor = Floor(Trust.parse(min_trust)) if min_trust else None
+        now_ms = s.clock.now_ms()
+        views: list[face.VersionView] = []
+        for key in sorted(found.set.assets()):
+            asset = asset_view(found.set, key, now_ms)
+            chosen = asset.current(floor) if floor else tuple(asset.visible())
+            views += [s.showing.version(found, asset, it, floor or Floor()) for it in chosen]
+        return tuple(view for view in views if layer in (None, view.layer))
+
+    async def version(self, graph: str, reference: str) -> face.VersionView:
+        found, asset, view = self._version(graph, reference)
+        return self._s.showing.version(found, asset, view, Floor())
+
+    async def content(self, graph: str, reference: str) -> bytes:
+        _, _, view = self._version(graph, reference)
+        data = self._s.ledger.content(view.content_hash)
+        if data is None or view.hidden_by is not None:
+            raise MisuseError(f"the content of {reference} is not held here")
+        return data
+
+    async def certificate(self, graph: str, reference: str) -> CertificateView:
+        found, _, view = self._version(graph, reference)
+        return self._s.certifying.certificate(found, view)
+
+    async def proof(self, graph: str, reference: str, statement: str) -> dict[str, object]:
+        found, _, view = self._version(graph, reference)
+        content = check_canonical(await self.content(graph, reference))
+        line = statement.strip().encode() + b"\n"
+        lines = content.lines()
+        if line not in lines:
+            raise MisuseError(f"{reference} does not hold that statement; give one line of its canonical N-Quads")
+        proof = prove(lines, lines.index(line))
+        return {
+            "graph": str(found.name),
+            "reference": f"{view.key.asset}@{view.key.version}",
+            "statement": line.decode(),
+            "root": hex_id(content.root),
+            "leaves": content.line_count,
+            "leaf": hex_id(proof.leaf),
+            "proof": [hex_id(sister) for sister in proof.hashes],
+        }
+
+    async def recall(
+        self, question: str, *, graph: str | None, min_trust: str | None, min_m: int, limit: int
+    ) -> RecallAnswer:
+        s = self._s
+        graphs = [s.ledger.named(graph)] if graph else list(s.ledger.graphs.values())
+        floor = Floor(Trust.parse(min_trust or "SelfAttested"), min_m) if min_trust or min_m else None
+        answer = await s.recalling.recall(question, graphs, floor, limit)
+        await s.auditing.recalled(question, answer)
+        return answer
+
+    async def query(
+        self, sparql: str, *, graph: str, view: Layer | None, min_trust: str | None, at_least: int
+    ) -> face.QueryAnswer:
+        """Over the aggregates of one floor; GRAPH sees `_meta`. What has expired is swept before it is asked."""
+        s = self._s
+        found = s.ledger.named(graph)
+        floor = Trust.parse(min_trust) if min_trust else Trust.SELF_ATTESTED
+        layers = [view] if view else [Layer.SHARED, Layer.PUBLISHED]
+        graphs = [*floor_graphs(found.name, [it for it in layers if it is not Layer.WORKING], floor)]
+        if Layer.WORKING in layers:
+            graphs.append(working_iri(found.name))
+        await s.keeper.sweep()
+        answer = await s.queries.query(
+            sparql,
+            default_graphs=graphs,
+            named_graphs=[found.name.meta_iri],
+            at_least=max(at_least, s.ledger.position),
+        )
+        return s.showing.answer(answer)
+
+    # Following
+
+    async def changes(self, since: int) -> AsyncIterator[ChangeEvent]:
+        s = self._s
+        position = since
+        while True:
+            for event in s.showing.events(position, EVENTS_PER_READ):
+                position = event.position
+                yield event
+            if position >= s.ledger.position:
+                await s.ledger.until(_newer(s.ledger, position))
+
+
+_ENDED: Final = frozenset(("succeeded", "failed", "cancelled", "outcome_unknown"))
+
+
+def _newer(ledger: Ledger, position: int) -> Callable[[], bool]:
+    return lambda: ledger.position > position
+
+
+def _roles(words: tuple[str, ...]) -> Role:
+    """Roles by their words; every member reads."""
+    roles = Role(0)
+    for word in words:
+        try:
+            roles |= Role[word.upper()]
+        except KeyError:
+            known = ", ".join(str(role.name).lower() for role in Role)
+            raise MisuseError(f"{word!r} is no role; the roles are {known}") from None
+    return roles
+
+
+def _member(new: NewMember, now_ms: int) -> Member:
+    return Member(Address.parse(new.address), _roles(new.roles) | Role.READER, new.label, now_ms)
+
+
+def _access(word: str) -> Access:
+    try:
+        return Access[word.upper()]
+    except KeyError:
+        raise MisuseError(f"access is gated or open, not {word!r}") from None

@@ -1,0 +1,249 @@
+"""From the rules' values to what people and JSON see."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+from p2pmem_jobs import JobRecord, State
+from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.evidence import Evidence
+from p2pmem_protocol.hashing import keccak256
+from p2pmem_protocol.names import ADDRESS_BYTES, Address, AssetKey, GraphId, check_name, hex_id
+from p2pmem_protocol.records import SealedRecord
+from p2pmem_protocol.trust import Floor, Line, TrustReport
+from p2pmem_protocol.view import Anchored, AssetView, VersionView, copies
+
+from p2pmem import face
+from p2pmem.face import (
+    AnchorView,
+    ChangeEvent,
+    DraftView,
+    GraphView,
+    JobView,
+    Layer,
+    MemberView,
+    SignerView,
+    TrustView,
+)
+from p2pmem.ledger.drafts import Draft
+from p2pmem.ledger.graph import LedgerGraph
+from p2pmem.ledger.ledger import Ledger
+from p2pmem.services.chain_facts import ChainFacts
+from p2pmem.services.projector import layer_iri
+from p2pmem.store.query import AnswerKind, QueryAnswer
+from p2pmem.store.terms import to_oxigraph
+
+
+def parse_reference(reference: str, default_author: Address) -> tuple[AssetKey, int | None]:
+    """`<author>/<name>[@<version>]`, or `<name>[@<version>]` for an asset of one's own."""
+    plain, at, number = reference.strip().partition("@")
+    author, slash, name = plain.rpartition("/")
+    key = AssetKey(Address.parse(author) if slash else default_author, check_name(name))
+    if not at:
+        return key, None
+    if not number.isdigit() or not 1 <= int(number) < 2**32:
+        raise MisuseError(f"{reference!r}: after @ comes a version number, such as @2")
+    return key, int(number)
+
+
+class Showing:
+    """Makes the values of `p2pmem.face`."""
+
+    def __init__(self, ledger: Ledger, facts: ChainFacts) -> None:
+        self._ledger = ledger
+        self._facts = facts
+
+    def graph(self, graph: LedgerGraph, online: frozenset[Address]) -> GraphView:
+        head = graph.head
+        if head is None:
+            raise MisuseError(f"{graph.name} has no roster here yet: {graph.trouble}")
+        limits = head.body.limits
+        return GraphView(
+            graph=str(graph.name),
+            iri=graph.name.iri,
+            id=hex_id(graph.id),
+            access=limits.access.name.lower(),
+            owner=str(head.header.owner),
+            version=head.header.version,
+            term=head.header.term,
+            head=hex_id(head.id),
+            quorum_m=head.quorum.m,
+            verifiers=tuple(map(str, head.quorum.verifiers)),
+            members=tuple(
+                MemberView(str(it.address), it.label, it.roles.words, it.since_ms, it.address in online)
+                for it in head.body.members
+            ),
+            ttl_default_ms=limits.ttl_default_ms,
+            ttl_max_ms=limits.ttl_max_ms,
+            acks_min=limits.acks_min,
+            chain=limits.chain,
+            contract=str(limits.contract),
+            trouble=graph.trouble,
+        )
+
+    def draft(self, graph: LedgerGraph, draft: Draft) -> DraftView:
+        seal = draft.seal.seal if draft.seal else None
+        return DraftView(
+            graph=str(graph.name),
+            reference=str(draft.key),
+            iri=graph.name.draft_iri(draft.agent, draft.name, draft.subgraph),
+            subgraph=draft.subgraph,
+            statements=draft.content.count(b"\n"),
+            sealed=seal is not None,
+            edited=seal is not None and draft.sealed_hash != keccak256(draft.content),
+            version=seal.version if seal else 0,
+            root=hex_id(seal.root) if seal else "",
+            updated_ms=draft.updated_ms,
+        )
+
+    def version(self, graph: LedgerGraph, asset: AssetView, view: VersionView, floor: Floor) -> face.VersionView:
+        """One version as it stands at the instant of `asset`."""
+        key = view.key
+        layer = Layer.PUBLISHED if view.published else Layer.SHARED
+        best = max((other.trust.level for other in asset.visible() if other.key.version < key.version), default=None)
+        live = [record for record in self._records(graph, view) if asset.t_ms < record.ends_at_ms]
+        return face.VersionView(
+            graph=str(graph.name),
+            reference=f"{key.asset}@{key.version}",
+            iri=layer_iri(graph.name, layer, view),
+            author=str(key.author),
+            principal=str(view.principals[0]) if view.principals else str(key.author),
+            author_label=graph.label_of(key.author),
+            name=key.name,
+            version=key.version,
+            root=hex_id(key.root),
+            statements=view.leaves,
+            subgraph=view.subgraph,
+            layer=layer,
+            expires_ms=view.lives_until_ms or 0,
+            issued_ms=min((record.issued_at_ms for record in live), default=0),
+            held=view.content_hash in self._ledger.held,
+            current=view.key in {current.key for current in asset.current(floor)},
+            retracted=view.hidden_by is not None,
+            newer_unverified=best is not None and best > view.trust.level,
+            copies=len(copies(graph.set, key.root, asset.t_ms)),
+            trust=self.trust(graph, view.trust, conflict=view.conflict),
+            anchor=self._anchor(graph, view),
+        )
+
+    def _records(self, graph: LedgerGraph, view: VersionView) -> list[SealedRecord]:
+        version = graph.set.version(view.key)
+        return list(version.sealed.values()) if version is not None else []
+
+    def trust(self, graph: LedgerGraph, report: TrustReport, *, conflict: bool) -> TrustView:
+        lines = [
+            *((line, "") for line in (*report.approvals, *report.rejections, *report.endorsements)),
+            *((line, line.ignored) for line in report.ignored),
+        ]
+        methods = [line.method.word for line in report.approvals if line.method is not None]
+        return TrustView(
+            level=report.level.word,
+            m=report.m,
+            n=report.n,
+            approvals=len(report.approvals),
+            rejections=len(report.rejections),
+            endorsements=len(report.endorsements),
+            methods=tuple(sorted(methods)),
+            signers=tuple(self._signer(graph, line, ignored) for line, ignored in lines),
+            missing=report.would_raise,
+            conflict=conflict,
+        )
+
+    def _signer(self, graph: LedgerGraph, line: Line, ignored: str) -> SignerView:
+        said = self._ledger.raw(line.id)
+        reason = Evidence.decode(said).statement.reason if said is not None else ""
+        return SignerView(
+            address=str(line.signer),
+            label=graph.label_of(line.signer),
+            decision=line.decision.name.lower(),
+            method=line.method.word if line.method is not None else "",
+            reason=f"{reason} ({ignored})" if ignored else reason,
+            counts=line.counts,
+        )
+
+    def job(self, record: JobRecord) -> JobView:
+        """A job, with what it is about taken from its arguments."""
+        args = json.loads(record.args)
+        subject = args.get("subject", args)
+        graph = self._ledger.graphs.get(GraphId(_bytes(subject.get("graph"))))
+        author = _bytes(subject.get("author") or args.get("agent"))
+        name = subject.get("name")
+        reference = f"{Address(author)}/{name}" if name and len(author) == ADDRESS_BYTES else ""
+        if reference and "version" in subject:
+            reference += f"@{subject['version']}"
+        waits = record.state is State.WAITING
+        return JobView(
+            id=record.id,
+            kind=record.kind,
+            state=record.state.value,
+            reference=reference,
+            graph=str(graph.name) if graph is not None else "",
+            created_ms=record.submitted_ms,
+            updated_ms=record.ended_ms or self._ledger.clock.now_ms(),
+            attempts=record.attempt,
+            progress=record.detail if not waits else "",
+            waiting_for=record.detail if waits else record.parked or "",
+            error=record.error or "",
+            result=_plain(json.loads(record.result)) if record.result is not None else None,
+        )
+
+    def answer(self, answer: QueryAnswer) -> face.QueryAnswer:
+        """An answer of the store."""
+        kind = answer.kind
+        rows = answer.rows() if kind is AnswerKind.SELECT else ()
+        return face.QueryAnswer(
+            kind={AnswerKind.SELECT: "rows", AnswerKind.ASK: "boolean", AnswerKind.GRAPH: "triples"}[kind],
+            variables=answer.variables if kind is AnswerKind.SELECT else (),
+            rows=tuple(tuple(str(to_oxigraph(it)) if it is not None else None for it in row) for row in rows),
+            boolean=answer.boolean if kind is AnswerKind.ASK else None,
+            triples=answer.n_triples if kind is AnswerKind.GRAPH else "",
+            position=answer.position,
+            truncated=answer.truncated,
+        )
+
+    def events(self, since: int, limit: int) -> list[ChangeEvent]:
+        """Changes after a position."""
+        rows = self._ledger.database.read(
+            lambda connection: connection.execute(
+                "SELECT position, at_ms, graph, what, author, name FROM event WHERE position > ? "
+                "ORDER BY position LIMIT ?",
+                (since, limit),
+            ).fetchall()
+        )
+        return [
+            ChangeEvent(
+                position=position,
+                what=what,
+                graph=str(graph.name) if (graph := self._ledger.graphs.get(GraphId(graph_id))) is not None else "",
+                reference=f"{Address(author)}/{name}" if author is not None else "",
+                at_ms=at_ms,
+            )
+            for position, at_ms, graph_id, what, author, name in rows
+        ]
+
+    def _anchor(self, graph: LedgerGraph, view: VersionView) -> AnchorView | None:
+        fact = self._facts.fact(graph, view.key)
+        if fact is not None:
+            contract = str(graph.head.body.limits.contract) if graph.head else ""
+            return AnchorView(
+                fact.state, fact.chain, contract, hex_id(fact.transaction), fact.block, hex_id(fact.batch_root)
+            )
+        claims = graph.set.anchors(view.key)
+        if not claims:
+            return None
+        claim = min(claims, key=lambda record: record.id)
+        return AnchorView(Anchored.CLAIMED.value, claim.chain, str(claim.contract), "", 0, hex_id(claim.batch_root))
+
+
+def _bytes(value: object) -> bytes:
+    """A byte string as the job queue writes it."""
+    return base64.b64decode(value["$bytes"]) if isinstance(value, dict) and "$bytes" in value else b""
+
+
+def _plain(value: Any) -> Any:
+    """A job's result with ids as hexadecimal text."""
+    if isinstance(value, dict):
+        return hex_id(_bytes(value)) if "$bytes" in value else {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,102 @@
+"""Making what is signed: envelopes and evidence by the agents whose keys this node holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from p2pmem_protocol.bodies import Body, ContentRef, Sealed
+from p2pmem_protocol.content import Content
+from p2pmem_protocol.credential import SignedActFor
+from p2pmem_protocol.envelope import NEVER, Envelope, Unsigned
+from p2pmem_protocol.evidence import Decision, Endorse, Endorsement, Evidence, Method, Verdict
+from p2pmem_protocol.kinds import Kind
+from p2pmem_protocol.names import Address, VersionKey
+from p2pmem_protocol.seal import NO_PREVIOUS, Seal, SignedSeal
+
+from p2pmem.keyring import Keyring
+from p2pmem.ledger.graph import LedgerGraph
+from p2pmem.ledger.ledger import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Previous:
+    """The version that a new one follows: none for a first."""
+
+    version: int = 0
+    root: bytes = NO_PREVIOUS
+
+
+class Signing:
+    """Signs as an agent of this node. Nothing here is admitted or sent."""
+
+    def __init__(self, ledger: Ledger, keyring: Keyring, acting: dict[Address, SignedActFor] | None = None) -> None:
+        self._ledger = ledger
+        self._keyring = keyring
+        self._acting = acting if acting is not None else {}
+
+    @property
+    def default_agent(self) -> Address:
+        return self._keyring.default.address
+
+    def holds(self, agent: Address) -> bool:
+        return agent in self._keyring
+
+    def agents(self) -> tuple[Address, ...]:
+        return self._keyring.addresses
+
+    def seal(
+        self, graph: LedgerGraph, agent: Address, name: str, subgraph: str, content: Content, previous: Previous
+    ) -> SignedSeal:
+        """Seal `content` as the version after `previous`."""
+        seal = Seal(
+            network=self._ledger.network,
+            graph=graph.id,
+            subgraph=subgraph,
+            name=name,
+            version=previous.version + 1,
+            root=content.root,
+            leaves=content.line_count,
+            previous=previous.root,
+            author=agent,
+        )
+        return seal.sign(self._keyring.get(agent))
+
+    def envelope(
+        self, graph: LedgerGraph, agent: Address, kind: Kind, body: Body, *, expires_at_ms: int = NEVER
+    ) -> Envelope:
+        """An envelope of `agent`, issued now. It shows the agent's delegation when the agent itself is not listed."""
+        acting = None if graph.is_member(agent) else self._acting.get(agent)
+        unsigned = Unsigned(
+            network=self._ledger.network,
+            graph=graph.id,
+            kind=kind,
+            author=agent,
+            delegation=acting,
+            roster=graph.head.header.version if graph.head else 0,
+            issued_at_ms=self._ledger.clock.now_ms(),
+            expires_at_ms=expires_at_ms,
+            body=body,
+        )
+        return unsigned.sign(self._keyring.get(agent))
+
+    def sealed_body(self, seal: SignedSeal, content: bytes) -> Sealed:
+        return Sealed(seal, ContentRef.of(content))
+
+    def endorsement(
+        self, graph: LedgerGraph, agent: Address, subject: VersionKey, decision: Endorse, reason: str
+    ) -> Evidence:
+        statement = Endorsement(self._ledger.network, graph.id, subject, decision, reason, agent)
+        return Evidence.sign(statement, self._keyring.get(agent))
+
+    def verdict(
+        self,
+        graph: LedgerGraph,
+        agent: Address,
+        subject: VersionKey,
+        quorum: bytes,
+        decision: Decision,
+        method: Method,
+        reason: str,
+    ) -> Evidence:
+        statement = Verdict(self._ledger.network, graph.id, quorum, subject, decision, method, reason, agent)
+        return Evidence.sign(statement, self._keyring.get(agent))

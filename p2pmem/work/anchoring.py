@@ -1,0 +1,179 @@
+"""anchor: put a batch of seal digests on the chain.
+
+    collect   wait a moment for company; take what waits to be anchored; build the tree of seal digests
+    sign      sign the transaction and store it with its hash, before anything is sent
+    send      an outside effect: intended on disk, looked up after a crash, sent again only if it is not there
+    confirm   wait for confirmations
+    admit     sign the `anchor` envelope with a proof for each version; note what was seen
+
+Whoever anchored a root, it is anchored: a root that somebody else put there first is a success too.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from p2pmem_jobs import Context, Handler, Happened, Looked, Queue, TransientError
+from p2pmem_protocol.bodies import Anchor, AnchoredAsset
+from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.kinds import Kind
+from p2pmem_protocol.limits import ANCHOR_ASSETS_MAX
+from p2pmem_protocol.merkle import Tree
+from p2pmem_protocol.names import Address, GraphId, VersionKey
+from p2pmem_protocol.view import Anchored
+
+from p2pmem.ledger.graph import LedgerGraph
+from p2pmem.ledger.ledger import ChainFact, Ledger
+from p2pmem.services.chain_facts import ChainFacts
+from p2pmem.services.signing import Signing
+from p2pmem.work.outgoing import RETRY, Outgoing, Ready, classify_error
+from p2pmem.work.verifying import SubjectArgs, version_view
+
+if TYPE_CHECKING:
+    from p2pmem.chain.seam import Chain, SignedTransaction
+
+COMPANY_S: Final = 0.3
+ATTEMPTS_MAX: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class AnchorArgs:
+    graph: bytes
+    agent: bytes
+    first: int
+    """The position of the ledger when it was asked for: makes the job's key unique."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """The batch, once and for all: versions with their seal digests, in the order of the tree."""
+
+    versions: list[SubjectArgs]
+    digests: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class AnchorResult:
+    batch_root: bytes
+    count: int
+    transaction: bytes
+    block: int
+
+
+class AnchoringJobs:
+    """Registers anchor with a queue. Only a node with a chain has it."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        signing: Signing,
+        outgoing: Outgoing,
+        facts: ChainFacts,
+        queue: Queue,
+        *,
+        chain: Chain,
+        chain_id: int,
+        contract: Address,
+    ) -> None:
+        self._ledger = ledger
+        self._signing = signing
+        self._outgoing = outgoing
+        self._facts = facts
+        self._chain = chain
+        self._chain_id = chain_id
+        self._contract = contract
+        self.anchor: Handler[AnchorArgs, AnchorResult] = queue.handler(
+            "anchor", version=1, retry=RETRY, classify=classify_error, concurrency=1
+        )(self._anchor)
+
+    async def _anchor(self, ctx: Context, args: AnchorArgs) -> AnchorResult:
+        graph = self._ledger.graph(GraphId(args.graph))
+        await ctx.sleep("company", COMPANY_S)
+        batch = await ctx.step("collect", lambda: self._collect(graph), returns=Collected)
+        if not batch.versions:
+            return AnchorResult(bytes(32), 0, bytes(32), 0)
+        tree = Tree.of_values(batch.digests)
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            transaction = await self._sign(ctx, tree, attempt)
+            block = await self._send(ctx, transaction, tree.root, attempt)
+            if block is not None:
+                await self._admit(ctx, graph, Address(args.agent), batch, tree, transaction, block)
+                return AnchorResult(tree.root, tree.leaf_count, transaction.hash, block)
+        raise TransientError(f"{ATTEMPTS_MAX} transactions were overtaken by others of the same sender")
+
+    def _collect(self, graph: LedgerGraph) -> Collected:
+        now_ms = self._ledger.clock.now_ms()
+        versions: list[VersionKey] = []
+        digests: list[bytes] = []
+        for key in self._facts.unanchored(graph)[:ANCHOR_ASSETS_MAX]:
+            view = version_view(graph, key, now_ms)
+            if view is not None and view.published:
+                versions.append(key)
+                digests.append(view.seal_digest)
+        return Collected([SubjectArgs.of(graph.id, key) for key in versions], digests)
+
+    async def _sign(self, ctx: Context, tree: Tree, attempt: int) -> SignedTransaction:
+        """Sign and store before anything is sent: after a crash it is this transaction that is looked for."""
+        from p2pmem.chain import transactions
+
+        async def sign() -> bytes:
+            return (await self._chain.prepare_anchor(tree.root, tree.leaf_count)).raw
+
+        return transactions.decode(await ctx.step(f"sign-{attempt}", sign, returns=bytes))
+
+    async def _send(self, ctx: Context, transaction: SignedTransaction, root: bytes, attempt: int) -> int | None:
+        """The block that it is confirmed in; None when another transaction took its nonce."""
+        from p2pmem.chain.seam import TransactionState
+
+        async def send() -> bool:
+            await self._chain.send(transaction)
+            return True
+
+        async def look_up() -> Happened[bool] | Looked:
+            fact = await self._chain.look_up(transaction)
+            # Sending the same bytes again is harmless: at most one transaction of a nonce is ever mined.
+            return Looked.NOT_HAPPENED if fact.state is TransactionState.UNKNOWN else Happened(True)
+
+        note = f"transaction 0x{transaction.hash.hex()}"
+        await ctx.effect(f"send-{attempt}", send, look_up, note=note, returns=bool)
+        fact = await self._chain.wait_confirmed(transaction)
+        if fact.state is TransactionState.MINED and fact.block is not None:
+            if not fact.succeeded:
+                raise MisuseError(f"the contract refused {note}: look at it there")
+            return fact.block.number
+        anchored = await self._chain.anchored(root)
+        return anchored.block_number if anchored else None
+
+    async def _admit(
+        self,
+        ctx: Context,
+        graph: LedgerGraph,
+        agent: Address,
+        batch: Collected,
+        tree: Tree,
+        transaction: SignedTransaction,
+        block: int,
+    ) -> None:
+        fact = ChainFact(tree.root, self._chain_id, Anchored.CONFIRMED.value, transaction.hash, block)
+
+        def make() -> Ready:
+            assets = tuple(
+                AnchoredAsset(subject.key, tree.prove(index).hashes) for index, subject in enumerate(batch.versions)
+            )
+            body = Anchor(tree.root, tree.leaf_count, self._chain_id, self._contract, transaction.hash, block, assets)
+            item = self._signing.envelope(graph, agent, Kind.ANCHOR, body)
+            return Ready(item, rows=lambda connection: write_fact(connection, fact, self._ledger.clock.now_ms()))
+
+        await self._outgoing.admit_step(ctx, "admit", make)
+        self._ledger.chain_facts[fact.batch_root] = fact
+        self._ledger.wake()
+
+
+def write_fact(connection: sqlite3.Connection, fact: ChainFact, now_ms: int) -> None:
+    """Keep what was seen on the chain."""
+    connection.execute(
+        "INSERT OR REPLACE INTO chain_fact VALUES (?, ?, ?, ?, ?, ?)",
+        (fact.batch_root, fact.chain, fact.state, fact.transaction, fact.block, now_ms),
+    )

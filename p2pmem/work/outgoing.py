@@ -1,0 +1,121 @@
+"""From a job into the set: what this node's agents say, admitted once and in one transaction with the job's step."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import trio
+from p2pmem_jobs import Context, ErrorClass, RetryPolicy, classify
+from p2pmem_protocol.envelope import Item
+from p2pmem_protocol.errors import BugError, MisuseError, OutsideError, Reason, RefusedError
+from p2pmem_protocol.names import AssetKey, GraphId
+
+from p2pmem.exchange.holdings import OWN
+from p2pmem.ledger.admission import Admission
+from p2pmem.ledger.ledger import Ledger
+from p2pmem.ledger.lifecycle import Transition
+
+RETRY = RetryPolicy(first_s=0.5, cap_s=60.0)
+
+
+class NotAdmittedError(MisuseError):
+    """The graph's rules do not let this in; it was signed and went nowhere."""
+
+
+def classify_error(error: BaseException) -> ErrorClass:
+    """Which errors of this project are worth another try."""
+    if isinstance(error, MisuseError | RefusedError):
+        return ErrorClass.PERMANENT
+    if isinstance(error, OutsideError):
+        return ErrorClass.TRANSIENT
+    return classify(error)
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Something signed: the item, content too large to be inline, and rows that belong into the same transaction."""
+
+    item: Item
+    attachment: bytes | None = None
+    rows: Callable[[sqlite3.Connection], object] | None = None
+    steps: tuple[tuple[GraphId, AssetKey, int, Transition, bytes | None], ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class InSet:
+    """The result of a step that admitted something."""
+
+    id: bytes
+    position: int
+
+
+class Outgoing:
+    """Takes what jobs sign into the set."""
+
+    def __init__(self, ledger: Ledger, admission: Admission) -> None:
+        self._ledger = ledger
+        self._admission = admission
+
+    async def admit_step(self, ctx: Context, name: str, make: Callable[[], Ready]) -> InSet:
+        """Sign by `make` and admit, as the step `name`. In a later run nothing is made and the stored result returns.
+
+        Deciding changes the memory and writing the disk, so nothing may come between them: a cancellation waits. Raises
+        `NotAdmittedError` when the rules of the graph refuse it; nothing has changed then.
+        """
+        if ctx.is_done(name):
+            return await ctx.step_rows(name, _never, returns=InSet)
+        with trio.CancelScope(shield=True):
+            ready = make()
+            batch = self._admission.new_batch(OWN)
+            try:
+                self._admission.take(ready.item, ready.item.encode(), batch, ready.attachment)
+            except RefusedError as refused:
+                raise NotAdmittedError(explain(refused)) from refused
+            for graph, key, version, transition, root in ready.steps:
+                batch.step(graph, key, version, transition, key.author, root)
+
+            def write(connection: sqlite3.Connection) -> InSet:
+                if ready.rows is not None:
+                    ready.rows(connection)
+                return InSet(ready.item.id, self._ledger.write_rows(connection, batch))
+
+            in_set = await ctx.step_rows(
+                name, write, returns=InSet, after=lambda done: self._ledger.tell(batch, done.position)
+            )
+        return in_set
+
+    async def admit(self, item: Item) -> None:
+        """Admit what was signed outside of any job; returns when it is on disk.
+
+        Raises `NotAdmittedError` when the rules of the graph refuse it.
+        """
+        with trio.CancelScope(shield=True):
+            batch = self._admission.new_batch(OWN)
+            try:
+                self._admission.take(item, item.encode(), batch)
+            except RefusedError as refused:
+                raise NotAdmittedError(explain(refused)) from refused
+            await self._ledger.commit(batch)
+
+
+_EXPLAINED = {
+    Reason.NOT_LISTED: "the agent has no right to this in the graph; the owner gives it with `p2pmem graph members`",
+    Reason.OVER_QUOTA: "the agent's quota in this graph is used up; let something expire or retract it",
+    Reason.LIFE_TOO_LONG: "the life asked for is longer than the graph allows",
+    Reason.NO_HEAD: "the graph has no roster here yet; wait until a member is connected",
+    Reason.WRONG_QUORUM: "the graph has no quorum, or the agent is not among its verifiers",
+    Reason.ERASED: "this version was retracted and erased; make a new one",
+    Reason.SUBJECT_NOT_HELD: "the version is not held here any more; it has expired or was retracted",
+}
+
+
+def explain(refused: RefusedError) -> str:
+    """A refusal of our own words, for who said them."""
+    hint = _EXPLAINED.get(refused.reason)
+    return f"{refused}; {hint}" if hint else str(refused)
+
+
+def _never(_: sqlite3.Connection) -> InSet:
+    raise BugError("a step that was done is never done again")

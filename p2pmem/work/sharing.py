@@ -1,0 +1,218 @@
+"""share and publish.
+
+share     seal if unsealed; sign the envelope, admit it and move the draft (one transaction); gossip hears of it
+publish   the same with `publish`; wait for the graph's minimum of acknowledgements; with a chain wait until the
+          version is anchored and confirmed; mark it finalized
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+
+from p2pmem_jobs import Context, Handler, Queue
+from p2pmem_protocol.bodies import ContentRef
+from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.kinds import Kind
+from p2pmem_protocol.names import Address, AssetKey, GraphId, VersionKey
+from p2pmem_protocol.view import Anchored, asset_view, copies
+
+from p2pmem.exchange.holdings import OWN
+from p2pmem.ledger.batch import Batch
+from p2pmem.ledger.graph import LedgerGraph
+from p2pmem.ledger.ledger import Ledger
+from p2pmem.ledger.lifecycle import Transition
+from p2pmem.services.chain_facts import ChainFacts
+from p2pmem.services.drafting import Drafting
+from p2pmem.services.drafting import Ready as Sealed
+from p2pmem.services.signing import Signing
+from p2pmem.work.outgoing import RETRY, Outgoing, Ready, classify_error
+
+
+@dataclass(frozen=True, slots=True)
+class ShareArgs:
+    """Share the draft `name` of `agent`, or renew what was shared, for `ttl_ms` (None: the graph's default)."""
+
+    graph: bytes
+    agent: bytes
+    name: str
+    ttl_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PublishArgs:
+    graph: bytes
+    agent: bytes
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SharedResult:
+    """What was shared: version, root and the end of its life (0: none)."""
+
+    reference: str
+    version: int
+    root: bytes
+    envelope: bytes
+    expires_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedResult:
+    """What was published: how many promised to keep it, and where it is on a chain."""
+
+    reference: str
+    version: int
+    root: bytes
+    envelope: bytes
+    acks: int
+    transaction: bytes | None
+    block: int
+
+
+class SharingJobs:
+    """Registers share and publish with a queue."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        signing: Signing,
+        drafting: Drafting,
+        outgoing: Outgoing,
+        facts: ChainFacts,
+        queue: Queue,
+    ) -> None:
+        self._ledger = ledger
+        self._signing = signing
+        self._drafting = drafting
+        self._outgoing = outgoing
+        self._facts = facts
+        self.share: Handler[ShareArgs, SharedResult] = queue.handler(
+            "share", version=1, retry=RETRY, classify=classify_error, concurrency=64
+        )(self._share)
+        self.publish: Handler[PublishArgs, PublishedResult] = queue.handler(
+            "publish", version=1, retry=RETRY, classify=classify_error, concurrency=64
+        )(self._publish)
+
+    async def _share(self, ctx: Context, args: ShareArgs) -> SharedResult:
+        graph = self._ledger.graph(GraphId(args.graph))
+        key = AssetKey(Address(args.agent), args.name)
+        if ctx.is_done("admit"):
+            done = await self._outgoing.admit_step(ctx, "admit", _nothing)
+            return self._shared_result(graph, key, done.id)
+        sealed = await self._drafting.ready(graph, key)
+        expires_ms = self._expiry(graph, args.ttl_ms)
+        check_lives(graph, key, sealed.own.version, expires_ms, self._ledger.clock.now_ms())
+        done = await self._outgoing.admit_step(
+            ctx, "admit", lambda: self._ready(graph, key, sealed, Kind.SHARE, expires_ms)
+        )
+        return SharedResult(str(key), sealed.own.version, sealed.own.root, done.id, expires_ms)
+
+    def _shared_result(self, graph: LedgerGraph, key: AssetKey, envelope: bytes) -> SharedResult:
+        """The result again after a crash between the step and the end of the job."""
+        own = self._drafting.latest_own(graph.id, key)
+        assert own is not None
+        record = graph.set.record(envelope)
+        return SharedResult(str(key), own.version, own.root, envelope, record.ends_at_ms if record else 0)
+
+    def _expiry(self, graph: LedgerGraph, ttl_ms: int | None) -> int:
+        if graph.head is None:
+            raise MisuseError(f"{graph.name} has no roster here yet: {graph.trouble}")
+        limits = graph.head.body.limits
+        life_ms = ttl_ms if ttl_ms is not None else limits.ttl_default_ms
+        if not 0 < life_ms <= limits.ttl_max_ms:
+            raise MisuseError(
+                f"a life of {life_ms} ms is not possible in {graph.name}: it is from 1 to {limits.ttl_max_ms} ms"
+            )
+        return self._ledger.clock.now_ms() + life_ms
+
+    def _ready(self, graph: LedgerGraph, key: AssetKey, sealed: Sealed, kind: Kind, expires_ms: int) -> Ready:
+        body = self._signing.sealed_body(sealed.own.seal, sealed.content)
+        item = self._signing.envelope(graph, key.author, kind, body, expires_at_ms=expires_ms)
+        own = sealed.own
+
+        def rows(connection: sqlite3.Connection) -> None:
+            if sealed.is_draft:
+                self._drafting.moved_rows(connection, own)
+
+        inline = ContentRef.of(sealed.content).inline is not None
+        return Ready(item, None if inline else sealed.content, rows)
+
+    async def _publish(self, ctx: Context, args: PublishArgs) -> PublishedResult:
+        graph = self._ledger.graph(GraphId(args.graph))
+        key = AssetKey(Address(args.agent), args.name)
+        if ctx.is_done("admit"):
+            done = await self._outgoing.admit_step(ctx, "admit", _nothing)
+            own = self._drafting.latest_own(graph.id, key)
+            assert own is not None
+        else:
+            sealed = await self._drafting.ready(graph, key)
+            own = sealed.own
+            done = await self._outgoing.admit_step(
+                ctx, "admit", lambda: self._ready(graph, key, sealed, Kind.PUBLISH, 0)
+            )
+        version = VersionKey(key.author, key.name, own.version, own.root)
+        await self._wait_acks(ctx, graph, own.root)
+        transaction, block = await self._wait_anchored(ctx, graph, version)
+        await self._finalize(ctx, graph, version)
+        acks = len(copies(graph.set, own.root, self._ledger.clock.now_ms()))
+        return PublishedResult(str(key), own.version, own.root, done.id, acks, transaction, block)
+
+    async def _wait_acks(self, ctx: Context, graph: LedgerGraph, root: bytes) -> None:
+        def needed() -> int:
+            return graph.head.body.limits.acks_min if graph.head else 0
+
+        def promised() -> int:
+            held_by = copies(graph.set, root, self._ledger.clock.now_ms())
+            return sum(not self._signing.holds(agent) for agent in held_by)
+
+        await ctx.wait_until(
+            "acks",
+            lambda: promised() >= needed(),
+            on=self._ledger.changed,
+            detail=lambda: f"{promised()} of {needed()} members promised to keep it",
+        )
+
+    async def _wait_anchored(self, ctx: Context, graph: LedgerGraph, version: VersionKey) -> tuple[bytes | None, int]:
+        if not self._facts.anchors(graph):
+            return None, 0
+        self._facts.want_anchor(graph, version)
+        await ctx.wait_until(
+            "anchored",
+            lambda: self._facts.state(graph, version) is Anchored.CONFIRMED,
+            on=self._ledger.changed,
+            detail="waiting for the chain to confirm the anchor",
+        )
+        fact = self._facts.fact(graph, version)
+        return (fact.transaction, fact.block) if fact else (None, 0)
+
+    async def _finalize(self, ctx: Context, graph: LedgerGraph, version: VersionKey) -> None:
+        batch = Batch(self._ledger.clock.now_ms(), OWN)
+        batch.step(graph.id, version.asset, version.version, Transition.FINALIZE, version.author, version.root)
+        batch.event(graph.id, "finalized", [version.asset])
+        await ctx.step_rows(
+            "finalize",
+            lambda connection: self._ledger.write_rows(connection, batch),
+            returns=int,
+            after=lambda position: self._ledger.tell(batch, position),
+        )
+
+
+def check_lives(graph: LedgerGraph, key: AssetKey, version: int, expires_ms: int, now_ms: int) -> None:
+    """Rule V1 at the author's node: no version may end before a lower one, in either direction."""
+    for view in asset_view(graph.set, key, now_ms).versions:
+        other_ms = view.shared_until_ms
+        if other_ms is None:
+            continue
+        if view.key.version < version and expires_ms < other_ms:
+            raise MisuseError(
+                f"version {version} of {key} would end before version {view.key.version}; give it a longer life"
+            )
+        if view.key.version > version and expires_ms > other_ms:
+            raise MisuseError(
+                f"version {version} of {key} would outlive the newer version {view.key.version}; renew that one first"
+            )
+
+
+def _nothing() -> Ready:
+    raise AssertionError("the step is done")

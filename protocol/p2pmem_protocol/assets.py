@@ -1,0 +1,93 @@
+"""The indexes of a set: versions with what is known of them, and a small index for everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable, Iterator
+from typing import Any, Final, Generic, TypeVar
+
+from p2pmem_protocol.kinds import Kind
+from p2pmem_protocol.names import Address, AssetKey, VersionKey
+from p2pmem_protocol.records import EvidenceRecord, Record, SealedRecord, State
+
+K = TypeVar("K", bound=Hashable)
+R = TypeVar("R", bound=Record)
+
+Slot = tuple[Kind, Address, bytes, int, int]
+
+
+class Version:
+    """One sealed version: its shares and publishes that are known, in the set or aside, and the evidence about it.
+
+    `present` counts those in the set: while there is one, the evidence is in the set too (rule E1).
+    """
+
+    __slots__ = ("evidence", "key", "present", "sealed")
+
+    def __init__(self, key: VersionKey) -> None:
+        self.key = key
+        self.sealed: dict[bytes, SealedRecord] = {}
+        self.present = 0
+        self.evidence: dict[Slot, list[EvidenceRecord]] | None = None
+
+    def live(self, t_ms: int) -> Iterator[SealedRecord]:
+        """Its shares and publishes that are in the set and have not ended at `t_ms`."""
+        return (record for record in self.sealed.values() if record.state is State.IN and t_ms < record.ends_at_ms)
+
+    def evidence_in_set(self) -> Iterator[EvidenceRecord]:
+        for records in (self.evidence or {}).values():
+            yield from (record for record in records if record.state is State.IN)
+
+    def add_evidence(self, record: EvidenceRecord) -> None:
+        if self.evidence is None:
+            self.evidence = {}
+        self.evidence.setdefault(record.slot, []).append(record)
+
+    def discard_evidence(self, record: EvidenceRecord) -> None:
+        assert self.evidence is not None
+        records = self.evidence[record.slot]
+        records.remove(record)
+        if not records:
+            del self.evidence[record.slot]
+        if not self.evidence:
+            self.evidence = None
+
+
+class Asset:
+    """A knowledge asset: its versions by number and root."""
+
+    __slots__ = ("key", "versions")
+
+    def __init__(self, key: AssetKey) -> None:
+        self.key = key
+        self.versions: dict[tuple[int, bytes], Version] = {}
+
+    def numbered(self, number: int) -> list[Version]:
+        """Every root that is known of one version number."""
+        return [version for (other, _), version in self.versions.items() if other == number]
+
+
+class Index(Generic[K, R]):
+    """Records in the set by something that they name."""
+
+    __slots__ = ("_records",)
+
+    def __init__(self) -> None:
+        self._records: dict[K, dict[bytes, R]] = {}
+
+    def __getitem__(self, key: K) -> Collection[R]:
+        return self._records.get(key, _NOTHING).values()
+
+    def keys(self) -> Iterable[K]:
+        return self._records.keys()
+
+    def add(self, key: K, record: R) -> None:
+        self._records.setdefault(key, {})[record.id] = record
+
+    def discard(self, key: K, record: R) -> None:
+        records = self._records[key]
+        del records[record.id]
+        if not records:
+            del self._records[key]
+
+
+_NOTHING: Final[dict[bytes, Any]] = {}

@@ -1,0 +1,111 @@
+"""Reading and writing of CBOR maps keyed by small unsigned integers, the shape of everything on the wire.
+
+A `Reader` takes each field once, checks its type and range, and at the end refuses what was not taken: a map has
+exactly the fields that its kind has, so one content has one encoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from p2pmem_protocol.cbor import Value
+from p2pmem_protocol.errors import MisuseError, Reason, RefusedError
+from p2pmem_protocol.hashing import HASH_BYTES
+from p2pmem_protocol.names import ADDRESS_BYTES, Address
+
+T = TypeVar("T")
+
+
+class Reader:
+    """The fields of one map, taken one by one."""
+
+    __slots__ = ("_left", "_what")
+
+    def __init__(self, value: Value, what: str) -> None:
+        if not isinstance(value, dict) or not all(type(key) is int for key in value):
+            raise RefusedError(Reason.BAD_SHAPE, f"{what} is not a map with integer keys")
+        self._left: dict[int, Value] = {key: item for key, item in value.items() if isinstance(key, int)}
+        self._what = what
+
+    def has(self, key: int) -> bool:
+        return key in self._left
+
+    def _take(self, key: int) -> Value:
+        try:
+            return self._left.pop(key)
+        except KeyError:
+            raise RefusedError(Reason.BAD_SHAPE, f"{self._what} lacks field {key}") from None
+
+    def _bad(self, key: int, rule: str) -> RefusedError:
+        return RefusedError(Reason.BAD_FIELD, f"field {key} of {self._what} is not {rule}")
+
+    def uint(self, key: int, most: int, least: int = 0) -> int:
+        value = self._take(key)
+        if type(value) is not int or not least <= value <= most:
+            raise self._bad(key, f"an integer from {least} to {most}")
+        return value
+
+    def raw(self, key: int, most_bytes: int, least_bytes: int = 0) -> bytes:
+        value = self._take(key)
+        if not isinstance(value, bytes) or not least_bytes <= len(value) <= most_bytes:
+            raise self._bad(key, f"{least_bytes} to {most_bytes} bytes")
+        return value
+
+    def hash(self, key: int) -> bytes:
+        return self.raw(key, HASH_BYTES, HASH_BYTES)
+
+    def address(self, key: int) -> Address:
+        return Address(self.raw(key, ADDRESS_BYTES, ADDRESS_BYTES))
+
+    def text(self, key: int, most_chars: int, least_chars: int = 0) -> str:
+        value = self._take(key)
+        if not isinstance(value, str) or not least_chars <= len(value) <= most_chars:
+            raise self._bad(key, f"text of {least_chars} to {most_chars} characters")
+        return value
+
+    def name(self, key: int, most_chars: int, check: Callable[[str], str]) -> str:
+        """Text in the grammar of a name."""
+        text = self.text(key, most_chars)
+        try:
+            return check(text)
+        except MisuseError as error:
+            raise RefusedError(Reason.BAD_NAME, f"field {key} of {self._what}: {error}") from None
+
+    def boolean(self, key: int) -> bool:
+        value = self._take(key)
+        if not isinstance(value, bool):
+            raise self._bad(key, "true or false")
+        return value
+
+    def items(self, key: int, most: int, least: int = 0) -> list[Value]:
+        value = self._take(key)
+        if not isinstance(value, list) or not least <= len(value) <= most:
+            raise self._bad(key, f"a list of {least} to {most} items")
+        return value
+
+    def sorted_hashes(self, key: int, most: int) -> tuple[bytes, ...]:
+        """Hashes in strictly ascending order: a set has one encoding."""
+        hashes: list[bytes] = []
+        for value in self.items(key, most):
+            if not isinstance(value, bytes) or len(value) != HASH_BYTES:
+                raise self._bad(key, f"a list of {HASH_BYTES}-byte hashes")
+            if hashes and value <= hashes[-1]:
+                raise self._bad(key, "in strictly ascending order")
+            hashes.append(value)
+        return tuple(hashes)
+
+    def hashes(self, key: int, most: int) -> tuple[bytes, ...]:
+        """Hashes in the order given."""
+        values = self.items(key, most)
+        if not all(isinstance(value, bytes) and len(value) == HASH_BYTES for value in values):
+            raise self._bad(key, f"a list of {HASH_BYTES}-byte hashes")
+        return tuple(value for value in values if isinstance(value, bytes))
+
+    def nested(self, key: int) -> Value:
+        return self._take(key)
+
+    def end(self) -> None:
+        """Nothing is left over."""
+        if self._left:
+            raise RefusedError(Reason.BAD_SHAPE, f"{self._what} has unknown fields {sorted(map(str, self._left))[:8]}")

@@ -1,0 +1,336 @@
+"""What is known of a context graph: records, where each stands, and the indexes that follow from that.
+
+Every change of state goes through `_move`, which keeps the indexes right and notes what the running call has changed.
+What is decided, and why, is in `graphset`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from heapq import heappush
+
+from p2pmem_protocol.accounts import Account
+from p2pmem_protocol.assets import Asset, Index, Version
+from p2pmem_protocol.bodies import RetractMode
+from p2pmem_protocol.limits import CUT_KEPT_ASIDE_MS
+from p2pmem_protocol.names import Address, AssetKey, VersionKey
+from p2pmem_protocol.records import (
+    FOREVER,
+    AckRecord,
+    AnchorRecord,
+    EvidenceRecord,
+    ProposeRecord,
+    Record,
+    RetractRecord,
+    RevokeRecord,
+    SealedRecord,
+    State,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A known thing and where it stands now: aside (CUT, OVER, LONE) or gone for good."""
+
+    id: bytes
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What one call changed.
+
+    `entered`: now in the set. `left`: were in the set, are aside or gone. `aside`: were aside before, and stand aside
+    for another cause or are gone. `assets`: whose view may have changed.
+    """
+
+    entered: tuple[bytes, ...] = ()
+    left: tuple[Departure, ...] = ()
+    aside: tuple[Departure, ...] = ()
+    assets: frozenset[AssetKey] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.entered or self.left or self.aside or self.assets)
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Counts, for people and for tests."""
+
+    known: int
+    in_set: int
+    aside: int
+    assets: int
+    principals: int
+    settled: int
+
+
+class Holdings:
+    """Records by id, and everything that can be looked up in them."""
+
+    def __init__(self) -> None:
+        self._records: dict[bytes, Record] = {}
+        self._accounts: dict[Address, Account] = {}
+        self._assets: dict[AssetKey, Asset] = {}
+        self._retracts: Index[AssetKey, RetractRecord] = Index()
+        self._anchors: Index[VersionKey, AnchorRecord] = Index()
+        self._proposals: Index[VersionKey, ProposeRecord] = Index()
+        self._acks: Index[bytes, AckRecord] = Index()
+        self._peer_revokes: Index[tuple[Address, str], RevokeRecord] = Index()
+        self._contents: dict[bytes, int] = {}
+        self._expiries: list[tuple[int, bytes]] = []
+        self._asides: list[tuple[int, bytes]] = []
+        self._in_set = 0
+        self._settled = 0
+        # What the running call has touched; empty between calls.
+        self._before: dict[bytes, tuple[Record, State]] = {}
+        self._touched: dict[VersionKey, Version] = {}
+        self._erased: set[tuple[AssetKey, int]] = set()
+        self._changed: set[AssetKey] = set()
+
+    # Reading
+
+    def __len__(self) -> int:
+        return self._in_set
+
+    def __contains__(self, item_id: bytes) -> bool:
+        record = self._records.get(item_id)
+        return record is not None and record.state is State.IN
+
+    def state_of(self, item_id: bytes) -> State | None:
+        """Where a known thing stands; None for what is not known."""
+        record = self._records.get(item_id)
+        return record.state if record else None
+
+    def record(self, item_id: bytes) -> Record | None:
+        return self._records.get(item_id)
+
+    def records(self) -> Iterator[Record]:
+        """Everything that is in the set, in no order."""
+        return (record for record in self._records.values() if record.state is State.IN)
+
+    def known(self) -> Iterator[Record]:
+        """Everything that is known, in the set or aside."""
+        return iter(self._records.values())
+
+    def assets(self) -> Iterator[AssetKey]:
+        return iter(self._assets)
+
+    def asset(self, key: AssetKey) -> Asset | None:
+        return self._assets.get(key)
+
+    def version(self, key: VersionKey) -> Version | None:
+        asset = self._assets.get(key.asset)
+        return asset.versions.get((key.version, key.root)) if asset else None
+
+    def retracts(self, key: AssetKey) -> Collection[RetractRecord]:
+        return self._retracts[key]
+
+    def anchors(self, key: VersionKey) -> Collection[AnchorRecord]:
+        return self._anchors[key]
+
+    def proposals(self, key: VersionKey) -> Collection[ProposeRecord]:
+        return self._proposals[key]
+
+    def proposed(self) -> Iterable[VersionKey]:
+        """Every version that somebody asked to have verified."""
+        return self._proposals.keys()
+
+    def acks(self, root: bytes) -> Collection[AckRecord]:
+        return self._acks[root]
+
+    def revoked_peer_serial(self, agent: Address, peer: str) -> int:
+        """Credentials of `agent` for `peer` with a serial not above this one are void; 0 when none was revoked."""
+        return max((record.revoked_serial for record in self._peer_revokes[agent, peer]), default=0)
+
+    def contents(self) -> Iterable[bytes]:
+        """Hashes of the content that a member must hold: that of every share and publish in the set."""
+        return self._contents.keys()
+
+    def holders(self, content_hash: bytes) -> int:
+        """How many shares and publishes in the set have this content; at 0 its bytes may go (rule V3)."""
+        return self._contents.get(content_hash, 0)
+
+    def next_end_ms(self) -> int | None:
+        """When something known ends next, so that a sweep has work; None when nothing ever does."""
+        return self._expiries[0][0] if self._expiries else None
+
+    def statistics(self) -> Statistics:
+        """Counts. `settled` is how often a whole account was decided again: the expensive step."""
+        known = len(self._records)
+        return Statistics(
+            known, self._in_set, known - self._in_set, len(self._assets), len(self._accounts), self._settled
+        )
+
+    # Changing
+
+    def _begin(self) -> None:
+        self._before.clear()
+        self._touched.clear()
+        self._erased.clear()
+        self._changed.clear()
+
+    def _collect(self) -> Changes:
+        """The net of what the running call has changed."""
+        entered: list[bytes] = []
+        left: list[Departure] = []
+        aside: list[Departure] = []
+        for item_id, (record, before) in self._before.items():
+            if record.state is before:
+                continue
+            if record.state is State.IN:
+                entered.append(item_id)
+            elif before is State.IN:
+                left.append(Departure(item_id, record.state))
+            elif before is not State.NEW:
+                aside.append(Departure(item_id, record.state))
+            else:
+                continue
+            self._changed.update(_assets_of(record))
+            if record.state.gone:
+                self._discard_if_empty(record.principal)
+        changes = Changes(tuple(entered), tuple(left), tuple(aside), frozenset(self._changed))
+        self._begin()
+        return changes
+
+    def _place(self, record: Record) -> None:
+        """Make a new record known."""
+        self._records[record.id] = record
+        if isinstance(record, EvidenceRecord):
+            version = self._version_of(record.subject)
+            record.subject = version.key
+            version.add_evidence(record)
+            return
+        account = self._accounts.get(record.principal)
+        if account is None:
+            account = self._accounts[record.principal] = Account(record.principal)
+        if isinstance(record, RetractRecord | RevokeRecord):
+            account.cuts[record.id] = record
+            return
+        account.by_agent.setdefault(record.author, set()).add(record)
+        if record.ends_at_ms != FOREVER:
+            heappush(self._expiries, (record.ends_at_ms, record.id))
+        if isinstance(record, SealedRecord):
+            version = self._version_of(record.key)
+            record.key = version.key
+            version.sealed[record.id] = record
+
+    def _move(self, record: Record, state: State, t_ms: int) -> None:
+        before = record.state
+        if before is state:
+            return
+        self._before.setdefault(record.id, (record, before))
+        record.state = state
+        if before is State.IN:
+            self._leave(record)
+        if state is State.IN:
+            self._enter(record)
+        elif state is State.CUT:
+            record.since_ms = t_ms
+            heappush(self._asides, (t_ms + CUT_KEPT_ASIDE_MS, record.id))
+        elif state.gone:
+            self._drop(record)
+
+    def _enter(self, record: Record) -> None:
+        self._in_set += 1
+        match record:
+            case SealedRecord():
+                self._contents[record.content_hash] = self._contents.get(record.content_hash, 0) + 1
+                version = self._version_of(record.key)
+                version.present += 1
+                if version.present == 1:
+                    self._touched[version.key] = version
+            case RetractRecord():
+                self._retracts.add(record.asset, record)
+                if record.mode is RetractMode.ERASE:
+                    self._erased.add((record.asset, record.version))
+            case RevokeRecord() if record.peer is not None:
+                self._peer_revokes.add((record.author, record.peer), record)
+            case AnchorRecord():
+                for subject in set(record.subjects):
+                    self._anchors.add(subject, record)
+            case ProposeRecord():
+                self._proposals.add(record.subject, record)
+            case AckRecord():
+                self._acks.add(record.root, record)
+
+    def _leave(self, record: Record) -> None:
+        self._in_set -= 1
+        match record:
+            case SealedRecord():
+                left = self._contents[record.content_hash] - 1
+                if left:
+                    self._contents[record.content_hash] = left
+                else:
+                    del self._contents[record.content_hash]
+                version = self._version_of(record.key)
+                version.present -= 1
+                if version.present == 0:
+                    self._touched[version.key] = version
+            case RetractRecord():
+                self._retracts.discard(record.asset, record)
+            case RevokeRecord() if record.peer is not None:
+                self._peer_revokes.discard((record.author, record.peer), record)
+            case AnchorRecord():
+                for subject in set(record.subjects):
+                    self._anchors.discard(subject, record)
+            case ProposeRecord():
+                self._proposals.discard(record.subject, record)
+            case AckRecord():
+                self._acks.discard(record.root, record)
+
+    def _drop(self, record: Record) -> None:
+        """Make a record unknown."""
+        del self._records[record.id]
+        if isinstance(record, EvidenceRecord):
+            self._version_of(record.subject).discard_evidence(record)
+            return
+        account = self._accounts[record.principal]
+        if isinstance(record, RetractRecord | RevokeRecord):
+            del account.cuts[record.id]
+        else:
+            records = account.by_agent[record.author]
+            records.discard(record)
+            if not records:
+                del account.by_agent[record.author]
+        if isinstance(record, SealedRecord):
+            version = self._version_of(record.key)
+            del version.sealed[record.id]
+            if not version.sealed:
+                self._touched[version.key] = version
+
+    def _discard_if_empty(self, principal: Address) -> None:
+        account = self._accounts.get(principal)
+        if account is not None and account.is_empty:
+            del self._accounts[principal]
+
+    def _version_of(self, key: VersionKey) -> Version:
+        asset = self._assets.get(key.asset)
+        if asset is None:
+            asset = self._assets[key.asset] = Asset(key.asset)
+        version = asset.versions.get((key.version, key.root))
+        if version is None:
+            version = asset.versions[key.version, key.root] = Version(key)
+        return version
+
+    def _discard_version(self, version: Version) -> None:
+        asset = self._assets.get(version.key.asset)
+        if asset is None:
+            return
+        asset.versions.pop((version.key.version, version.key.root), None)
+        if not asset.versions:
+            del self._assets[asset.key]
+
+
+def _assets_of(record: Record) -> tuple[AssetKey, ...]:
+    match record:
+        case SealedRecord():
+            return (record.key.asset,)
+        case RetractRecord():
+            return (record.asset,)
+        case EvidenceRecord() | ProposeRecord():
+            return (record.subject.asset,)
+        case AnchorRecord():
+            return tuple(subject.asset for subject in record.subjects)
+    return ()

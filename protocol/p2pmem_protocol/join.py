@@ -1,0 +1,176 @@
+"""Invites, and the join stream: how somebody who is not a member becomes one.
+
+An *invite* is one string: `p2pmem1` and base32 of a CBOR map with graph, addresses, head and token. Who made it keeps
+the token's hash with roles, uses left and end; the string itself gives nobody a right.
+
+On the *join stream*, the only one that a stranger may open, the opener sends one `Ask` and gets one `Answer`. An `Ask`
+shows credentials, and a token or a roster chain that lists one of the agents (rule J1). Whoever is listed by the head
+gets the roster; who shows a good token becomes listed first, or waits for the owner. Everybody else gets `NO`: a
+stranger's question and a non-member's get one answer, the same bytes, whether or not the graph is known here.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+from enum import IntEnum, unique
+from typing import Final
+
+from p2pmem_protocol import cbor
+from p2pmem_protocol.cbor import Value
+from p2pmem_protocol.errors import MisuseError, Reason, RefusedError
+from p2pmem_protocol.fields import Reader
+from p2pmem_protocol.hello import HELLO_BYTES_MAX, Greeting, Proof
+from p2pmem_protocol.limits import LABEL_CHARS_MAX, ROSTER_PART_BYTES_MAX, SLUG_CHARS_MAX
+from p2pmem_protocol.names import GraphId, GraphName, NetworkId, check_slug
+from p2pmem_protocol.roster import HEADER_BYTES_MAX, Parts, SignedHeader
+
+INVITE_PREFIX: Final = "p2pmem1"
+INVITE_CHARS_MAX: Final = 4_096
+ADDRESSES_MAX: Final = 16
+ADDRESS_CHARS_MAX: Final = 256
+TOKEN_BYTES: Final = 16
+HEADERS_MAX: Final = 10_000
+ANSWER_BYTES_MAX: Final = 4 * ROSTER_PART_BYTES_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Invite:
+    """Where to ask, and for what. `token` is empty when the agent is listed already."""
+
+    network: NetworkId
+    graph: GraphName
+    addresses: tuple[str, ...]
+    head: bytes
+    token: bytes
+
+    def __str__(self) -> str:
+        value: dict[int, Value] = {
+            0: self.network,
+            1: bytes(self.graph.creator),
+            2: self.graph.slug,
+            3: [*self.addresses],
+            4: self.head,
+            5: self.token,
+        }
+        return INVITE_PREFIX + base64.b32encode(cbor.encode(value)).decode().rstrip("=").lower()
+
+    @classmethod
+    def parse(cls, text: str) -> Invite:
+        """Raises `MisuseError` when the text is not a whole invite."""
+        plain = text.strip()
+        if len(plain) > INVITE_CHARS_MAX or not plain.startswith(INVITE_PREFIX):
+            raise MisuseError(f"this is not an invite: it is one word that begins with {INVITE_PREFIX}")
+        digits = plain.removeprefix(INVITE_PREFIX).upper()
+        try:
+            data = base64.b32decode(digits + "=" * (-len(digits) % 8))
+            return cls._read(Reader(cbor.decode(data, limit_bytes=INVITE_CHARS_MAX), "an invite"))
+        except (binascii.Error, RefusedError) as error:
+            raise MisuseError(f"the invite is damaged ({error}); copy the whole word") from None
+
+    @classmethod
+    def _read(cls, reader: Reader) -> Invite:
+        network = NetworkId(reader.hash(0))
+        graph = GraphName(reader.address(1), reader.name(2, SLUG_CHARS_MAX, check_slug))
+        addresses = tuple(
+            address
+            for address in reader.items(3, ADDRESSES_MAX, 1)
+            if isinstance(address, str) and len(address) <= ADDRESS_CHARS_MAX
+        )
+        head, token = reader.hash(4), reader.raw(5, TOKEN_BYTES)
+        reader.end()
+        return cls(network, graph, addresses, head, token)
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """A roster with the headers that lead to it, root act first."""
+
+    headers: tuple[SignedHeader, ...]
+    parts: Parts
+
+    def to_value(self) -> Value:
+        parts: list[Value] = [*self.parts.all]
+        return [[header.encode() for header in self.headers], parts]
+
+    @classmethod
+    def from_value(cls, value: Value) -> Chain:
+        match value:
+            case [list() as headers, [bytes() as members, bytes() as limits, bytes() as kept, bytes() as certificates]]:
+                if not 0 < len(headers) <= HEADERS_MAX:
+                    raise RefusedError(Reason.BAD_FIELD, f"a chain has 1 to {HEADERS_MAX} headers")
+                raw = [header for header in headers if isinstance(header, bytes) and len(header) <= HEADER_BYTES_MAX]
+                if len(raw) != len(headers):
+                    raise RefusedError(Reason.BAD_SHAPE, "a chain is a list of headers")
+                return cls(tuple(map(SignedHeader.decode, raw)), Parts(members, limits, kept, certificates))
+        raise RefusedError(Reason.BAD_SHAPE, "a roster chain is headers and four parts")
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """May I come in?"""
+
+    greeting: Greeting
+    proof: Proof
+    graph: GraphId
+    token: bytes
+    label: str
+    chain: Chain | None = None
+
+    def encode(self) -> bytes:
+        fields: dict[int, Value] = {
+            0: self.greeting.encode(),
+            1: self.proof.encode(),
+            2: self.graph,
+            3: self.token,
+            4: self.label,
+        }
+        if self.chain is not None:
+            fields[5] = self.chain.to_value()
+        return cbor.encode(fields)
+
+    @classmethod
+    def decode(cls, data: bytes, network: NetworkId, peer: str) -> Ask:
+        reader = Reader(cbor.decode(data, limit_bytes=ANSWER_BYTES_MAX), "a join request")
+        ask = cls(
+            greeting=Greeting.decode(reader.raw(0, HELLO_BYTES_MAX)),
+            proof=Proof.decode(reader.raw(1, HELLO_BYTES_MAX), network, peer),
+            graph=GraphId(reader.hash(2)),
+            token=reader.raw(3, TOKEN_BYTES),
+            label=reader.text(4, LABEL_CHARS_MAX),
+            chain=Chain.from_value(reader.nested(5)) if reader.has(5) else None,
+        )
+        reader.end()
+        return ask
+
+
+@unique
+class Reply(IntEnum):
+    NO = 0
+    LISTED = 1
+    WAITING = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """LISTED comes with the roster; WAITING means that a person decides; NO says nothing more."""
+
+    reply: Reply
+    chain: Chain | None = None
+
+    def encode(self) -> bytes:
+        fields: dict[int, Value] = {0: int(self.reply)}
+        if self.chain is not None:
+            fields[1] = self.chain.to_value()
+        return cbor.encode(fields)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Answer:
+        reader = Reader(cbor.decode(data, limit_bytes=ANSWER_BYTES_MAX), "an answer to a join request")
+        reply = Reply(reader.uint(0, 2))
+        chain = Chain.from_value(reader.nested(1)) if reader.has(1) else None
+        reader.end()
+        if (reply is Reply.LISTED) != (chain is not None):
+            raise RefusedError(Reason.BAD_SHAPE, "a roster comes with LISTED and with nothing else")
+        return cls(reply, chain)

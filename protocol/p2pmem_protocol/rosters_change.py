@@ -1,0 +1,363 @@
+"""The owner's side: the next roster of a context graph, from what is to change and what counts now.
+
+A roster that takes a right away lists what still counts (rules K1, K2, K3): everything that is in the set at this
+moment and to which the new members and roles alone would give no right. That is, of a member that is removed or
+demoted, and of every agent that acts for it, its words with its retracts, revokes and withdrawals; of an old owner, the
+retracts of others' words; and what earlier rosters listed, as long as it is in the set and still needs to be listed.
+Of a changed quorum every complete certificate is kept.
+
+`RemoveMember(..., keeps_words=False)` is for a key that leaked: nothing of it is listed, and no certificate that rests
+on it.
+
+Several changes make one roster. Only the root key changes the owner, or mends a fork; everything else the owner signs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from p2pmem_protocol.errors import BugError, MisuseError, Reason
+from p2pmem_protocol.graphset import GraphSet
+from p2pmem_protocol.keys import Signer
+from p2pmem_protocol.limits import CERTIFICATES_KEPT_MAX, KEPT_IDS_MAX, UINT32_MAX
+from p2pmem_protocol.names import Address, VersionKey
+from p2pmem_protocol.records import EvidenceRecord, State
+from p2pmem_protocol.rights import Rights
+from p2pmem_protocol.roster import (
+    Access,
+    Body,
+    KeptCertificate,
+    Limits,
+    Member,
+    Quorum,
+    Quotas,
+    Role,
+    Roster,
+    sign_roster,
+)
+from p2pmem_protocol.trust import Trust
+from p2pmem_protocol.view import asset_view
+
+
+@dataclass(frozen=True, slots=True)
+class AddMember:
+    address: Address
+    roles: Role
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveMember:
+    """`keeps_words`: what it said and still counts now goes on to count; False for a key that leaked."""
+
+    address: Address
+    keeps_words: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SetRoles:
+    address: Address
+    roles: Role
+
+
+@dataclass(frozen=True, slots=True)
+class SetQuorum:
+    """M approvals of the members with the verifier's role; 0 for no quorum."""
+
+    m: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetLimits:
+    """What is None stays as it is."""
+
+    access: Access | None = None
+    ttl_default_ms: int | None = None
+    ttl_max_ms: int | None = None
+    acks_min: int | None = None
+    chain: int | None = None
+    contract: Address | None = None
+    quotas: Quotas | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DropCertificate:
+    """A version is no longer kept as verified under an earlier quorum."""
+
+    subject: VersionKey
+
+
+@dataclass(frozen=True, slots=True)
+class SetOwner:
+    """Signed by the root key."""
+
+    owner: Address
+
+
+@dataclass(frozen=True, slots=True)
+class Mend:
+    """Signed by the root key: go on from the head as it is, above every branch of a fork."""
+
+
+Change: TypeAlias = AddMember | RemoveMember | SetRoles | SetQuorum | SetLimits | DropCertificate | SetOwner | Mend
+
+
+@dataclass(frozen=True)
+class RosterPlan:
+    """A roster before it is signed. `notes` say what it will do, for people."""
+
+    head: Roster
+    body: Body
+    owner: Address
+    is_root_act: bool
+    notes: tuple[str, ...]
+
+    @property
+    def signer(self) -> Address:
+        """Whose signature it needs."""
+        return self.head.header.name.creator if self.is_root_act else self.head.header.owner
+
+    def sign(self, signer: Signer, *, term: int | None = None) -> Roster:
+        """The roster. `term` is for a root act: `HeadChain.next_term`; without it, one above the head's."""
+        if signer.address != self.signer:
+            whose = "the root key" if self.is_root_act else "the owner"
+            raise MisuseError(f"this roster is signed by {whose}, {self.signer}, not by {signer.address}")
+        header = self.head.header
+        return sign_roster(
+            header.name,
+            header.network,
+            version=header.version + 1,
+            term=(term or header.term + 1) if self.is_root_act else header.term,
+            parent=header.id,
+            parent_term=header.term,
+            owner=self.owner,
+            body=self.body,
+            signer=signer,
+        )
+
+
+def next_roster(graph_set: GraphSet, changes: Sequence[Change], now_ms: int) -> RosterPlan:
+    """Plan the roster that follows the head of `graph_set`.
+
+    Raises `MisuseError` for what cannot be: a member twice, an unknown one, an M that nobody's things can reach, lists
+    that are too long; then nothing was planned.
+    """
+    head = graph_set.head
+    if head is None:
+        raise MisuseError("the context graph has no head here; nothing can follow it")
+    if not changes:
+        raise MisuseError("no change was named")
+    members = dict(head.body.by_address)
+    limits = head.body.limits
+    m = limits.quorum.m
+    owner = head.header.owner
+    mistrusted: set[Address] = set()
+    dropped: set[VersionKey] = set()
+    for change in changes:
+        match change:
+            case AddMember(address, roles, label):
+                if address in members:
+                    raise MisuseError(f"{address} is a member already; change its roles instead")
+                members[address] = Member(address, _roles(roles), label, now_ms)
+            case RemoveMember(address, keeps_words):
+                _known(members, address)
+                del members[address]
+                if not keeps_words:
+                    mistrusted.add(address)
+            case SetRoles(address, roles):
+                members[address] = replace(_known(members, address), roles=_roles(roles))
+            case SetQuorum(new_m):
+                m = new_m
+            case SetLimits():
+                limits = _limits(limits, change)
+            case DropCertificate(subject):
+                dropped.add(subject)
+            case SetOwner(new_owner):
+                owner = new_owner
+            case Mend():
+                pass
+    quorum = _quorum(head, members.values(), m)
+    listing = _Listing(graph_set, head, now_ms, mistrusted, dropped)
+    body = listing.fill(
+        Body(tuple(sorted(members.values(), key=lambda member: member.address)), replace(limits, quorum=quorum)), owner
+    )
+    is_root_act = any(isinstance(change, SetOwner | Mend) for change in changes)
+    return RosterPlan(head, body, owner, is_root_act, _notes(head, body))
+
+
+def default_m(verifiers: int) -> int:
+    """The M that is proposed: a majority of the verifiers other than the author of a thing; 0 without verifiers."""
+    others = max(verifiers - 1, min(verifiers, 1))
+    return others // 2 + 1 if others else 0
+
+
+def needs(body: Body, author: Address) -> tuple[int, tuple[Address, ...]]:
+    """Of a thing by `author`: how many approvals make it ConsensusVerified, and who can give them."""
+    quorum = body.limits.quorum
+    return quorum.m, tuple(verifier for verifier in quorum.verifiers if verifier != author)
+
+
+def _known(members: dict[Address, Member], address: Address) -> Member:
+    member = members.get(address)
+    if member is None:
+        raise MisuseError(f"{address} is not a member")
+    return member
+
+
+def _roles(roles: Role) -> Role:
+    if not roles:
+        raise MisuseError("a member has at least one role; to take all of them away, remove it")
+    return roles | Role.READER
+
+
+def _limits(limits: Limits, change: SetLimits) -> Limits:
+    def new(value: int | None, old: int) -> int:
+        return old if value is None else value
+
+    return replace(
+        limits,
+        access=change.access or limits.access,
+        ttl_default_ms=new(change.ttl_default_ms, limits.ttl_default_ms),
+        ttl_max_ms=new(change.ttl_max_ms, limits.ttl_max_ms),
+        acks_min=new(change.acks_min, limits.acks_min),
+        chain=new(change.chain, limits.chain),
+        contract=change.contract or limits.contract,
+        quotas=change.quotas or limits.quotas,
+    )
+
+
+def _quorum(head: Roster, members: Iterable[Member], m: int) -> Quorum:
+    """The head's quorum when nothing of it changes; otherwise the next serial."""
+    listed = list(members)
+    verifiers = tuple(sorted(member.address for member in listed if Role.VERIFIER in member.roles)) if m else ()
+    if not 0 <= m <= len(verifiers):
+        raise MisuseError(
+            f"M = {m} and {len(verifiers)} verifiers: nothing could reach it. "
+            "Lower M or add verifiers in the same change"
+        )
+    old = head.quorum
+    if (m, verifiers) == (old.m, old.verifiers):
+        return old
+    writers = [member.address for member in listed if Role.WRITER in member.roles]
+    if writers and not any(_reachable(verifiers, writer) >= m for writer in writers):
+        raise MisuseError(
+            f"M = {m} of {len(verifiers)} verifiers: an author does not verify itself, so nothing that any writer says "
+            "could reach it. Lower M or add a verifier"
+        )
+    if old.serial >= UINT32_MAX:
+        raise BugError("the serial numbers of quorums are used up")
+    return Quorum(head.graph, old.serial + 1, m, verifiers)
+
+
+def _reachable(verifiers: tuple[Address, ...], author: Address) -> int:
+    return sum(verifier != author for verifier in verifiers)
+
+
+def _notes(head: Roster, body: Body) -> tuple[str, ...]:
+    notes: list[str] = []
+    quorum = body.limits.quorum
+    if quorum != head.quorum:
+        notes.append(
+            f"the quorum changes from {head.quorum.m} of {len(head.quorum.verifiers)} to {quorum.m} of "
+            f"{len(quorum.verifiers)}; open requests to verify are made again; "
+            f"{len(body.certificates)} complete certificates stay"
+        )
+    for member in body.members:
+        if Role.WRITER in member.roles and quorum.m:
+            m, able = needs(body, member.address)
+            who = member.label or str(member.address)
+            if len(able) < m:
+                notes.append(
+                    f"a thing by {who} needs {m} and only {len(able)} may verify it: PartiallyVerified at most"
+                )
+            else:
+                notes.append(f"a thing by {who} needs {m} of {len(able)}")
+    if body.kept:
+        notes.append(f"{len(body.kept)} things of members that lose a right go on to count")
+    return tuple(notes)
+
+
+@dataclass(frozen=True)
+class _Listing:
+    """What the next roster has to list, from what is in the set now."""
+
+    graph_set: GraphSet
+    head: Roster
+    now_ms: int
+    mistrusted: set[Address]
+    dropped: set[VersionKey]
+
+    def fill(self, bare: Body, owner: Address) -> Body:
+        """`bare` with its lists."""
+        certificates = tuple(self._certificates(bare.limits.quorum))
+        certified = {verdict for certificate in certificates for verdict in certificate.verdicts}
+        kept = tuple(sorted(self._kept(bare, owner) - certified))
+        if len(kept) > KEPT_IDS_MAX:
+            raise MisuseError(
+                f"{len(kept)} things would have to be listed, at most {KEPT_IDS_MAX} can be. Take the right away from "
+                "one member at a time, or without keeping its words"
+            )
+        if len(certificates) > CERTIFICATES_KEPT_MAX:
+            raise MisuseError(
+                f"{len(certificates)} certificates would have to be kept, at most {CERTIFICATES_KEPT_MAX} can be. Drop "
+                "some, or retract what is superseded"
+            )
+        return replace(bare, kept=kept, certificates=certificates)
+
+    def _kept(self, bare: Body, owner: Address) -> set[bytes]:
+        """Ids in the set to which roles alone give no right under `bare` (rules K1, K2)."""
+        rights = Rights(_unsigned(self.head, bare, owner))
+        return {
+            record.id
+            for record in self.graph_set.records()
+            if self.now_ms < record.ends_at_ms
+            and record.principal not in self.mistrusted
+            and record.author not in self.mistrusted
+            and rights.problem(record) is Reason.NOT_LISTED
+        }
+
+    def _certificates(self, quorum: Quorum) -> Iterable[KeptCertificate]:
+        """Complete certificates, those of the head's quorum when that changes and those that the head keeps."""
+        changes = quorum != self.head.quorum
+        subjects = {certificate.subject for certificate in self.head.body.certificates}
+        if changes:
+            subjects.update(record.subject for record in self.graph_set.records() if isinstance(record, EvidenceRecord))
+        for subject in sorted(subjects - self.dropped):
+            certificate = self._certificate(subject, changes)
+            if certificate is not None and not self._rests_on_mistrusted(certificate):
+                yield certificate
+
+    def _certificate(self, subject: VersionKey, changes: bool) -> KeptCertificate | None:
+        view = asset_view(self.graph_set, subject.asset, self.now_ms)
+        version = next((each for each in view.versions if each.key == subject), None)
+        if version is None or version.hidden_by is not None:
+            return None
+        report = version.trust
+        if report.certificate is not None:
+            return report.certificate
+        if report.level is not Trust.CONSENSUS_VERIFIED or report.quorum is None:
+            return None
+        if not changes:
+            listed = [each for each in self.head.body.certificates if each.subject == subject]
+            return listed[0] if listed and all(self._in_set(each) for each in listed[0].verdicts) else None
+        trusted = [line for line in report.approvals if line.signer not in self.mistrusted]
+        if len(trusted) < report.m:
+            return None
+        return KeptCertificate(subject, report.quorum, tuple(sorted(line.id for line in trusted[: report.m])))
+
+    def _in_set(self, item_id: bytes) -> bool:
+        return self.graph_set.state_of(item_id) is State.IN
+
+    def _rests_on_mistrusted(self, certificate: KeptCertificate) -> bool:
+        return any(
+            record is not None and record.author in self.mistrusted
+            for record in map(self.graph_set.record, certificate.verdicts)
+        )
+
+
+def _unsigned(head: Roster, body: Body, owner: Address) -> Roster:
+    """A roster with this body and owner, to ask for rights; nobody has signed it."""
+    header = replace(head.header, owner=owner)
+    return Roster(replace(head.signed, header=header), body)

@@ -1,0 +1,60 @@
+"""A queue in virtual time, wholly deterministic: memory, inline IO, trio's clock, ids from a seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import pytest
+from p2pmem_jobs import Database, InlineBlocking, Queue, QueueLimits, Retention, TrioClock, open_database
+from p2pmem_jobs.database import no_crash
+from trio.testing import MockClock
+
+START_MS = 1_800_000_000_000
+Register = Callable[[Queue], None]
+
+
+class Rig:
+    """Makes queues, one after the other, on one file or in memory, as a process would that starts again and again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.clock = TrioClock(START_MS)
+        self.random = random.Random(7)
+        self.database: Database
+
+    @asynccontextmanager
+    async def open(
+        self,
+        register: Register,
+        *,
+        memory: bool = False,
+        limits: QueueLimits | None = None,
+        retention: Retention | None = None,
+        crash_point: Callable[[str], None] = no_crash,
+        drain_s: float = 10.0,
+    ) -> AsyncIterator[Queue]:
+        path = ":memory:" if memory else self.path
+        async with open_database(path, blocking=InlineBlocking()) as self.database:
+            queue = Queue(
+                self.database,
+                clock=self.clock,
+                random_bytes=self.random.randbytes,
+                limits=limits,
+                retention=retention,
+                crash_point=crash_point,
+            )
+            register(queue)
+            async with queue.run(drain_s=drain_s):
+                yield queue
+
+
+@pytest.fixture
+async def rig(autojump_clock: MockClock, tmp_path: Path) -> Rig:
+    # pytest-trio takes the clock from the arguments of the test itself: each test names it too
+    return Rig(tmp_path / "jobs.db")
+
+
+Opened = AbstractAsyncContextManager[Queue]

@@ -1,0 +1,88 @@
+"""A peer that does not keep to the rules: raw sockets, and raw frames behind a true handshake."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+
+from p2pmem.net.libp2p_host import Libp2pNetwork
+from p2pmem.net.multiaddr import parse_tcp
+from p2pmem.net.seam import NetworkLimits, PeerId
+from p2pmem.net.secure import Identity, SecureChannel, secure_outbound
+from p2pmem.net.wire import Wire, WireError
+
+from .helpers import ask, echo
+
+ATTACKER_HOST = "127.0.0.2"
+"""Another loopback address than that of honest peers, so that limits by address can tell them apart."""
+DATA, WINDOW, PING, GO_AWAY = range(4)
+SYN, ACK, FIN, RST = 1, 2, 4, 8
+
+
+def frame(kind: int, flags: int, stream_id: int, length: int, body: bytes = b"", version: int = 0) -> bytes:
+    return struct.pack("!BBHII", version, kind, flags, stream_id, length) + body
+
+
+@asynccontextmanager
+async def victim(limits: NetworkLimits | None = None) -> AsyncIterator[Libp2pNetwork]:
+    """A host under attack, with an echo."""
+    async with Libp2pNetwork(
+        identity_seed=hashlib.sha256(b"victim").digest(), listen=("/ip4/127.0.0.1/tcp/0",), limits=limits
+    ) as network:
+        network.set_handler("/echo/1", echo)
+        yield network
+
+
+async def dial(network: Libp2pNetwork, *, local_address: str = ATTACKER_HOST) -> trio.SocketStream:
+    host, port = parse_tcp(network.addresses()[0].rpartition("/p2p/")[0])
+    return await trio.open_tcp_stream(host, port, local_address=local_address)
+
+
+async def wire_to(network: Libp2pNetwork) -> Wire:
+    return Wire(await dial(network), stalled_write_timeout_s=10)
+
+
+async def secured(network: Libp2pNetwork, identity: Identity | None = None) -> SecureChannel:
+    """A connection after noise and yamux were agreed on; from here on the attacker writes frames by hand."""
+    wire = await wire_to(network)
+    try:
+        return await secure_outbound(wire, identity or Identity(os.urandom(32)), network.peer_id)
+    except BaseException:
+        wire.close()
+        raise
+
+
+async def write_until_closed(channel: SecureChannel, pieces: Iterable[bytes]) -> None:
+    """Write one piece after the other; the victim has to close the connection before they are all written."""
+    with pytest.raises(WireError):
+        await _write_all(channel, pieces)
+    channel.wire.close()
+
+
+async def _write_all(channel: SecureChannel, pieces: Iterable[bytes]) -> None:
+    for piece in pieces:
+        await channel.write(piece)
+
+
+async def until_closed(wire: Wire) -> None:
+    """Wait until the victim closes the connection."""
+    try:
+        while await wire.fill():
+            pass
+    except WireError:
+        pass
+    wire.close()
+
+
+async def assert_serves(network: Libp2pNetwork) -> PeerId:
+    """Somebody honest comes along and is served."""
+    async with Libp2pNetwork(identity_seed=os.urandom(32)) as honest:
+        peer = await honest.connect(network.addresses()[0], expected=None)
+        assert await ask(honest, peer, b"are you there") == b"are you there"
+        return honest.peer_id

@@ -1,0 +1,451 @@
+"""Each way to hurt a libp2p host that we know of. After each, the host serves somebody else."""
+
+from __future__ import annotations
+
+import itertools
+import os
+
+import pytest
+import trio
+
+from p2pmem.net import multistream
+from p2pmem.net.libp2p_host import Libp2pNetwork
+from p2pmem.net.seam import NetworkLimits, NotSpokenError, Stream, StreamClosedError
+from p2pmem.net.secure import Identity
+from p2pmem.net.yamux import INITIAL_WINDOW_BYTES
+
+from .attacker import (
+    ACK,
+    ATTACKER_HOST,
+    DATA,
+    FIN,
+    PING,
+    RST,
+    SYN,
+    WINDOW,
+    assert_serves,
+    dial,
+    frame,
+    secured,
+    until_closed,
+    victim,
+    wire_to,
+    write_until_closed,
+)
+from .helpers import ask, until, until_gone
+
+GARBAGE = {
+    "nothing": b"",
+    "zeros": bytes(5000),
+    "http": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "tls": bytes.fromhex("16030100c8010000c40303") + bytes(200),
+    "huge varint": b"\xff" * 64,
+    "bad text": b"\x05\xff\xfe\xfd\xfc\n",
+    "long word": b"\xff\x7f" + b"a" * 20_000,
+    "no newline": b"\x13/multistream/1.0.0x",
+    "half a word": b"\x13/multistream",
+    "proposals without end": multistream.encode_token("/multistream/1.0.0") + multistream.encode_token("/x") * 100,
+    "noise of zeros": multistream.encode_token("/multistream/1.0.0") + multistream.encode_token("/noise") + bytes(70),
+    "noise, longest": multistream.encode_token("/multistream/1.0.0")
+    + multistream.encode_token("/noise")
+    + b"\xff\xff"
+    + bytes(65_535),
+    "noise, broken off": multistream.encode_token("/multistream/1.0.0")
+    + multistream.encode_token("/noise")
+    + b"\x00\x20"
+    + os.urandom(32),
+}
+
+
+@pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE.keys())
+async def test_garbage_instead_of_a_handshake(garbage: bytes) -> None:
+    async with victim(NetworkLimits(handshake_timeout_s=0.3)) as network:
+        stream = await dial(network)
+        try:
+            await stream.send_all(garbage)
+            if garbage == b"":
+                await stream.send_eof()
+            while await stream.receive_some():
+                pass
+        except trio.BrokenResourceError:
+            pass
+        await stream.aclose()
+        statistics = network.statistics()
+        assert statistics.refused.keys() <= {"handshake", "handshake-timeout"}
+        assert statistics.half_open == 0
+        assert not network.connected()
+        await assert_serves(network)
+
+
+@pytest.mark.parametrize("protocol", ["/plaintext/2.0.0", "/secio/1.0.0", "/tls/1.0.0", "ls"])
+async def test_a_dialler_that_wants_other_security_is_told_no(protocol: str) -> None:
+    async with victim() as network:
+        wire = await wire_to(network)
+        assert not await multistream.propose(wire, protocol)
+        wire.close()
+        await assert_serves(network)
+
+
+async def test_an_identity_whose_key_was_only_read_somewhere_is_refused() -> None:
+    stolen = Identity(os.urandom(32)).key_pair.public_key
+    thief = Identity(os.urandom(32))
+
+    class Thief(type(thief.key_pair.private_key)):  # type: ignore[misc]
+        def get_public_key(self) -> object:
+            return stolen
+
+    thief.noise.libp2p_privkey = Thief(thief.key_pair.private_key.impl)  # type: ignore[attr-defined]
+    async with victim() as network:
+        with pytest.raises(Exception, match="no connection"):
+            await secured(network, thief)
+        assert not network.connected()
+        await assert_serves(network)
+        assert network.statistics().refused["handshake"] == 1
+
+
+@pytest.mark.parametrize("kind", ["rsa", "secp256k1"])
+async def test_an_identity_of_another_kind_of_key_is_refused(kind: str) -> None:
+    from libp2p.crypto.rsa import create_new_key_pair as new_rsa
+    from libp2p.crypto.secp256k1 import create_new_key_pair as new_secp256k1
+
+    other = Identity(os.urandom(32))
+    pair = new_rsa(2048) if kind == "rsa" else new_secp256k1()
+    other.noise.libp2p_privkey = pair.private_key
+    async with victim() as network:
+        with pytest.raises(Exception, match="no connection"):
+            await secured(network, other)
+        assert not network.connected()
+        await assert_serves(network)
+
+
+@pytest.mark.parametrize("muxer", ["/mplex/6.7.0", "ls", "/yamux/2.0.0"])
+async def test_a_dialler_that_wants_another_muxer_is_told_no(muxer: str) -> None:
+    from p2pmem.net.secure import _shake_hands
+
+    async with victim() as network:
+        wire = await wire_to(network)
+        assert await multistream.propose(wire, "/noise")
+        channel = await _shake_hands(wire, Identity(os.urandom(32)), expected=network.peer_id, client=True)
+        assert not await multistream.propose(channel, muxer)
+        wire.close()
+        await assert_serves(network)
+
+
+@pytest.mark.parametrize("size", [0, 1, 16, 1000, 65_535])
+async def test_a_message_that_does_not_decrypt_ends_its_connection(size: int) -> None:
+    async with victim() as network:
+        channel = await secured(network)
+        await channel.wire.write(size.to_bytes(2) + os.urandom(size))
+        await until_closed(channel.wire)
+        await assert_serves(network)
+
+
+@pytest.mark.parametrize(
+    "breach",
+    [
+        frame(WINDOW, SYN, 1, 0, version=9),
+        frame(9, 0, 1, 0),
+        frame(WINDOW, SYN, 2, 0),
+        frame(DATA, SYN, 1, 2**32 - 1),
+        frame(WINDOW, SYN, 1, 2**32 - 1),
+        frame(WINDOW, SYN, 1, 0) * 2,
+    ],
+)
+async def test_a_breach_of_yamux_ends_its_connection(breach: bytes) -> None:
+    async with victim() as network:
+        channel = await secured(network)
+        await channel.write(breach)
+        await until_closed(channel.wire)
+        await assert_serves(network)
+        assert network.statistics().refused["broken-protocol"] == 1
+
+
+async def test_three_hundred_connections_in_turn_leave_nothing_behind() -> None:
+    async with victim() as network:
+        await assert_serves(network)
+        await trio.testing.wait_all_tasks_blocked()
+        tasks, descriptors = trio.lowlevel.current_statistics().tasks_living, len(os.listdir("/proc/self/fd"))
+        for _ in range(300):
+            channel = await secured(network)
+            channel.wire.close()
+        for peer in network.connected():
+            await until_gone(network, peer)
+        await assert_serves(network)
+        for peer in network.connected():
+            await until_gone(network, peer)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert trio.lowlevel.current_statistics().tasks_living <= tasks
+        assert len(os.listdir("/proc/self/fd")) <= descriptors
+        assert network.statistics().inbound_connections == 0
+
+
+async def hold(stream: Stream) -> None:
+    await trio.sleep_forever()
+
+
+def negotiate(stream_id: int, protocol: str) -> bytes:
+    words = multistream.encode_token("/multistream/1.0.0") + multistream.encode_token(protocol)
+    return frame(DATA, SYN, stream_id, len(words), words)
+
+
+async def test_content_beyond_the_window_ends_the_connection_before_it_is_held() -> None:
+    async with victim() as network:
+        network.set_handler("/hold/1", hold)
+        channel = await secured(network)
+        await channel.write(negotiate(1, "/hold/1"))
+        await write_until_closed(channel, itertools.repeat(frame(DATA, 0, 1, 16_384, bytes(16_384)), 20_000))
+        received = [peer.wire_received_bytes for peer in network.statistics().peers.values()]
+        assert max(received) < 2 * INITIAL_WINDOW_BYTES
+        assert network.statistics().refused["broken-protocol"] == 1
+        await assert_serves(network)
+
+
+async def test_many_streams_that_nobody_reads_have_a_limit_together() -> None:
+    limits = NetworkLimits(unread_per_connection_max_bytes=1_000_000)
+    async with victim(limits) as network:
+        network.set_handler("/hold/1", hold)
+        channel = await secured(network)
+        pieces = itertools.chain.from_iterable(
+            [negotiate(stream_id, "/hold/1"), *[frame(DATA, 0, stream_id, 16_384, bytes(16_384))] * 15]
+            for stream_id in range(1, 128, 2)
+        )
+        await write_until_closed(channel, pieces)
+        received = [peer.wire_received_bytes for peer in network.statistics().peers.values()]
+        assert max(received) < 2_000_000
+        assert network.statistics().refused["unread"] == 1
+        await assert_serves(network)
+
+
+async def test_four_hundred_half_open_sockets_of_one_address_do_not_keep_others_out() -> None:
+    limits = NetworkLimits(half_open_per_address_max=16)
+    async with victim(limits) as network:
+        sockets = [await dial(network) for _ in range(400)]
+        await until(lambda: network.statistics().refused.get("half-open-per-address") == 384)
+        assert network.statistics().half_open == 16
+        await assert_serves(network)
+        for stream in sockets:
+            await stream.aclose()
+
+
+async def test_a_half_open_socket_has_limited_time() -> None:
+    async with victim(NetworkLimits(handshake_timeout_s=0.1)) as network:
+        stream = await dial(network)
+        assert await stream.receive_some() == b""
+        await stream.aclose()
+        assert network.statistics().refused == {"handshake-timeout": 1}
+        assert network.statistics().unproven_sent_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("limits", "name"),
+    [
+        (NetworkLimits(half_open_max=3), "half-open"),
+        (NetworkLimits(half_open_per_address_max=3), "half-open-per-address"),
+        (NetworkLimits(connections_per_address_max=3), "connections-per-address"),
+    ],
+)
+async def test_limits_on_sockets_hold_at_the_limit_and_one_past_it(limits: NetworkLimits, name: str) -> None:
+    async with victim(limits) as network:
+        sockets = [await dial(network) for _ in range(3)]
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert network.statistics().half_open == 3
+        one_more = await dial(network)
+        assert await one_more.receive_some() == b""
+        assert network.statistics().refused == {name: 1}
+        for stream in (*sockets, one_more):
+            await stream.aclose()
+
+
+@pytest.mark.parametrize(
+    ("limits", "name", "same_peer"),
+    [
+        (NetworkLimits(connections_max=3), "connections", False),
+        (NetworkLimits(inbound_connections_max=3), "inbound-connections", False),
+        (NetworkLimits(connections_per_address_max=3), "connections-per-address", False),
+        (NetworkLimits(connections_per_peer_max=3), "connections-per-peer", True),
+    ],
+)
+async def test_limits_on_connections_hold_at_the_limit_and_one_past_it(
+    limits: NetworkLimits, name: str, same_peer: bool
+) -> None:
+    async with victim(limits) as network:
+        identity = Identity(os.urandom(32))
+        channels = [await secured(network, identity if same_peer else None) for _ in range(3)]
+        await until(lambda: network.statistics().connections == 3)
+        stream = await dial(network)
+        if name == "connections-per-address":
+            assert await stream.receive_some() == b""
+        else:
+            await until_closed((await secured(network, identity if same_peer else None)).wire)
+        assert network.statistics().connections == 3
+        assert network.statistics().refused[name] == 1
+        await stream.aclose()
+        channels[0].wire.close()
+        await until(lambda: network.statistics().connections < 3)
+        channels.append(await secured(network, identity if same_peer else None))
+        await until(lambda: network.statistics().connections == 3)
+        for channel in channels:
+            channel.wire.close()
+
+
+async def test_ten_thousand_openings_of_streams() -> None:
+    async with victim() as network:
+        channel = await secured(network)
+        openings = (frame(WINDOW, SYN, stream_id, 0) for stream_id in range(1, 2_000_001, 2))
+        await write_until_closed(channel, iter(lambda: b"".join(itertools.islice(openings, 100)), b""))
+        assert max(peer.inbound_streams for peer in network.statistics().peers.values()) <= 64
+        await assert_serves(network)
+
+
+async def test_questions_without_end_whose_answers_are_not_read() -> None:
+    async with victim(NetworkLimits(stalled_write_timeout_s=0.5)) as network:
+        channel = await secured(network)
+        await write_until_closed(channel, itertools.repeat(frame(PING, SYN, 0, 1) * 1000))
+        assert network.statistics().refused["unread-answers"] == 1
+        await assert_serves(network)
+
+
+async def test_a_reader_that_stops_is_cut_off_and_frees_the_writer() -> None:
+    async with victim(NetworkLimits(stalled_write_timeout_s=0.2)) as network:
+        failed = trio.Event()
+
+        async def flood(stream: Stream) -> None:
+            try:
+                while True:
+                    await stream.send_all(bytes(65_536))
+            except StreamClosedError:
+                failed.set()
+
+        network.set_handler("/flood/1", flood)
+        channel = await secured(network)
+        # It opens the window wide, and never reads its socket.
+        await channel.write(negotiate(1, "/flood/1") + frame(WINDOW, 0, 1, 2**30))
+        await failed.wait()
+        channel.wire.close()
+        await assert_serves(network)
+
+
+async def test_streams_that_never_say_what_they_want_are_reset() -> None:
+    async with victim(NetworkLimits(open_stream_timeout_s=0.1)) as network:
+        channel = await secured(network)
+        await channel.write(b"".join(frame(WINDOW, SYN, 2 * index + 1, 0) for index in range(64)))
+        await until(lambda: network.statistics().refused.get("protocol-timeout") == 64)
+        assert max(peer.inbound_streams for peer in network.statistics().peers.values()) == 0
+        channel.wire.close()
+        await assert_serves(network)
+
+
+async def test_resets_and_ends_in_any_order_are_survived() -> None:
+    async with victim() as network:
+        channel = await secured(network)
+        for index in range(200):
+            stream_id = 2 * index + 1
+            await channel.write(
+                negotiate(stream_id, "/echo/1")
+                + frame(DATA, (FIN, RST, FIN | RST, ACK)[index % 4], stream_id, 3, b"abc")
+                + frame(WINDOW, RST, stream_id, 0)
+            )
+        channel.wire.close()
+        await assert_serves(network)
+
+
+async def test_writes_cancelled_at_any_moment_harm_only_their_stream() -> None:
+    async with victim() as network:
+        network.set_handler("/hold/1", hold)
+        async with Libp2pNetwork(identity_seed=os.urandom(32)) as other:
+            peer = await other.connect(network.addresses()[0], expected=None)
+            steady = await other.open_stream(peer, "/echo/1")
+            for index in range(60):
+                stream = await other.open_stream(peer, "/echo/1" if index % 2 else "/hold/1")
+                with trio.move_on_after(index / 10_000):
+                    await stream.send_all(bytes(5_000_000))
+                with pytest.raises(StreamClosedError):
+                    await stream.send_all(b"x")
+                await steady.send_all(b"tick")
+                assert await steady.receive_some() == b"tick"
+            assert other.statistics().connections == 1
+        await assert_serves(network)
+
+
+async def test_a_peer_that_gives_no_sign_of_life_is_dropped_and_one_that_does_is_kept() -> None:
+    async with victim(NetworkLimits(unheard_timeout_s=0.8)) as network:
+        async with Libp2pNetwork(identity_seed=os.urandom(32)) as quiet:
+            await quiet.connect(network.addresses()[0], expected=None)
+            channel = await secured(network)
+            await until(lambda: "unheard" in network.statistics().refused)
+            await until(lambda: network.connected() == {quiet.peer_id})
+            channel.wire.close()
+        await assert_serves(network)
+
+
+async def test_a_listener_that_fails_listens_again_on_its_port(caplog: pytest.LogCaptureFixture) -> None:
+    async with victim() as network, Libp2pNetwork(identity_seed=os.urandom(32)) as other:
+        address = network.addresses()[0]
+        peer = await other.connect(address, expected=None)
+        network._listeners[0].socket.close()
+        await until(lambda: network.statistics().restarts == 1)
+        assert await ask(other, peer, b"connections stand") == b"connections stand"
+        await until(lambda: network._listeners[0].socket.fileno() != -1)
+        await assert_serves(network)
+        assert network.addresses()[0] == address
+    assert "net.listener.failed" in caplog.text
+
+
+async def test_the_port_is_free_as_soon_as_the_network_is_left() -> None:
+    async with victim() as network, Libp2pNetwork(identity_seed=os.urandom(32)) as other:
+        await other.connect(network.addresses()[0], expected=None)
+        host, port = network.addresses()[0].split("/")[2], int(network.addresses()[0].split("/")[4])
+        tasks = trio.lowlevel.current_statistics().tasks_living
+    with pytest.raises(OSError, match="all attempts to connect"):
+        await trio.open_tcp_stream(host, port)
+    async with Libp2pNetwork(identity_seed=os.urandom(32), listen=(f"/ip4/127.0.0.1/tcp/{port}",)) as again:
+        again.set_handler("/echo/1", _echo_once)
+        await assert_serves(again)
+    assert trio.lowlevel.current_statistics().tasks_living < tasks
+
+
+async def _echo_once(stream: Stream) -> None:
+    await stream.send_all(await stream.receive_some())
+
+
+async def test_a_stranger_cannot_ask_for_a_list_of_what_is_spoken() -> None:
+    async with victim() as network:
+        channel = await secured(network)
+        words = multistream.encode_token("/multistream/1.0.0") + multistream.encode_token("ls")
+        await channel.write(frame(DATA, SYN, 1, len(words), words))
+        got = bytearray()
+        expected = multistream.encode_token("na")
+        while not got.endswith(expected):
+            got += await channel.receive()
+        assert b"echo" not in got
+        channel.wire.close()
+
+
+@pytest.mark.parametrize("protocol", ["/ipfs/id/1.0.0", "/ipfs/ping/1.0.0", "/ipfs/id/push/1.0.0", "/meshsub/1.1.0"])
+async def test_protocols_nobody_asked_for_are_not_served(protocol: str) -> None:
+    async with victim() as network, Libp2pNetwork(identity_seed=os.urandom(32)) as other:
+        peer = await other.connect(network.addresses()[0], expected=None)
+        with pytest.raises(NotSpokenError):
+            await other.open_stream(peer, protocol)
+
+
+async def test_bytes_sent_to_a_stranger_are_counted_to_the_last_one() -> None:
+    async with victim() as network:
+        stream = await dial(network, local_address=ATTACKER_HOST)
+        await stream.send_all(b"GET / HTTP/1.1\r\n\r\n")
+        got = 0
+        try:
+            while data := await stream.receive_some():
+                got += len(data)
+        except trio.BrokenResourceError:
+            pass
+        await stream.aclose()
+        assert network.statistics().unproven_sent_bytes == got == 0
+        assert network.statistics().unproven_received_bytes == 18
+        channel = await secured(network)
+        read = channel.wire.traffic.wire_received_bytes
+        await until(lambda: bool(network.connected()))
+        (counted,) = network.statistics().peers.values()
+        assert counted.wire_sent_bytes == read
+        assert counted.stream_sent_bytes == 0
+        channel.wire.close()

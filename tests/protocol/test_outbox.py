@@ -1,0 +1,210 @@
+"""Frames are batched, few are under way, nothing queued is unbounded, and who acknowledges nothing is found out."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from p2pmem_protocol import frames
+from p2pmem_protocol.errors import RefusedError
+from p2pmem_protocol.frames import ListChange
+from p2pmem_protocol.limits import ITEM_BYTES_MAX
+from p2pmem_protocol.outbox import Outbox, OutboxLimits, Outgoing
+
+LIMITS = OutboxLimits()
+
+
+def id_of(number: int) -> bytes:
+    return number.to_bytes(8, "big") + bytes(24)
+
+
+def short_of(number: int) -> bytes:
+    return number.to_bytes(8, "big")
+
+
+def taken(outbox: Outbox, now_ms: int) -> Outgoing:
+    outgoing = outbox.take(now_ms)
+    assert outgoing is not None
+    return outgoing
+
+
+def test_envelopes_wait_five_milliseconds_for_company() -> None:
+    outbox = Outbox()
+    outbox.push(id_of(1), 100, 1_000)
+    outbox.push(id_of(2), 100, 1_003)
+    assert outbox.due_ms() == 1_005
+    assert outbox.take(1_004) is None
+    assert taken(outbox, 1_005).envelopes == (id_of(1), id_of(2))
+    assert outbox.due_ms() == inf
+
+
+def test_envelopes_wait_longer_when_a_frame_has_just_gone() -> None:
+    outbox = Outbox()
+    outbox.push(id_of(1), 100, 1_000)
+    taken(outbox, 1_005)
+    outbox.push(id_of(2), 100, 1_010)
+    assert outbox.due_ms() == 1_030
+    taken(outbox, 1_030)
+    outbox.push(id_of(3), 100, 1_100)
+    assert outbox.due_ms() == 1_105, "some tens a second are not busy"
+
+
+def test_announcements_wait_a_tenth_of_a_second_and_ride_on_whatever_goes_before() -> None:
+    outbox = Outbox()
+    outbox.announce(short_of(7), 1_000)
+    assert outbox.due_ms() == 1_100
+    outbox.ask(short_of(8), 1_020)
+    outgoing = taken(outbox, 1_025)
+    assert (outgoing.announced, outgoing.asked) == ((short_of(7),), (short_of(8),))
+    assert outbox.due_ms() == inf
+
+
+def test_a_full_frame_goes_at_once() -> None:
+    outbox = Outbox()
+    for number in range(frames.FRAME_ENVELOPES_MAX):
+        outbox.push(id_of(number), 10, 1_000)
+    assert len(taken(outbox, 1_000).envelopes) == frames.FRAME_ENVELOPES_MAX
+
+
+def test_no_more_than_eight_frames_are_under_way() -> None:
+    outbox = Outbox()
+    now = 0
+    for number in range(20):
+        outbox.push(id_of(number), 10, now)
+        now += 100
+        outbox.take(now)
+    assert outbox.statistics().unacked_frames == LIMITS.frames_unacked
+    assert outbox.due_ms() == inf, "only an acknowledgement helps now"
+    outbox.acked(3)
+    assert outbox.statistics().unacked_frames == 5
+    assert len(taken(outbox, now).envelopes) == 12
+
+
+@given(st.lists(st.integers(1, ITEM_BYTES_MAX), min_size=1, max_size=200))
+def test_no_more_than_the_window_of_bytes_is_under_way_and_all_gets_through(sizes: list[int]) -> None:
+    outbox = Outbox(OutboxLimits(queued_bytes=2**30))
+    for number, size in enumerate(sizes):
+        assert outbox.push(id_of(number), size, 0)
+    now, seq, through = 0, 0, 0
+    while through < len(sizes):
+        now += 1_000
+        sent_before = seq
+        while (outgoing := outbox.take(now)) is not None:
+            seq = outgoing.seq
+            through += len(outgoing.envelopes)
+            assert sum(sizes[int.from_bytes(it[:8], "big")] for it in outgoing.envelopes) < frames.MESSAGE_BYTES_MAX
+        assert seq > sent_before, "it moves on"
+        assert outbox.statistics().unacked_bytes <= LIMITS.bytes_unacked
+        outbox.acked(seq)
+        assert outbox.statistics().unacked_bytes == 0
+
+
+def test_what_finds_no_room_is_said_to_have_found_none() -> None:
+    outbox = Outbox(OutboxLimits(queued_bytes=1_000, queued_envelopes=3, queued_ids=2, queued_asks=1))
+    assert outbox.push(id_of(1), 900, 0)
+    assert not outbox.push(id_of(2), 200, 0)
+    assert outbox.push(id_of(1), 900, 0), "what is queued already needs no room"
+    assert outbox.push(id_of(3), 1, 0)
+    assert outbox.push(id_of(4), 1, 0)
+    assert not outbox.push(id_of(5), 1, 0)
+    assert outbox.announce(short_of(6), 0)
+    assert outbox.announce(short_of(7), 0)
+    assert not outbox.announce(short_of(8), 0)
+    assert outbox.ask(short_of(6), 0)
+    assert not outbox.ask(short_of(7), 0)
+    assert outbox.statistics().overflows == 4
+    outbox.flag(b"g" * 32, 0)
+    assert taken(outbox, 500).reconcile == (b"g" * 32,)
+
+
+def test_half_a_queue_of_envelopes_is_pressure() -> None:
+    outbox = Outbox(OutboxLimits(queued_bytes=1_000))
+    outbox.push(id_of(1), 500, 0)
+    assert not outbox.is_pressed
+    outbox.push(id_of(2), 1, 0)
+    assert outbox.is_pressed
+
+
+def test_what_the_member_has_by_now_is_not_sent() -> None:
+    outbox = Outbox()
+    outbox.push(id_of(1), 10, 0)
+    outbox.announce(short_of(2), 0)
+    outbox.ask(short_of(3), 0)
+    outbox.withdraw(id_of(1))
+    outbox.withdraw(short_of(2))
+    outbox.withdraw_ask(short_of(3))
+    assert outbox.take(1_000) is None
+    assert outbox.due_ms() == inf
+    assert outbox.statistics().queued_bytes == 0
+
+
+def test_a_member_that_gets_an_envelope_whole_is_not_told_of_it() -> None:
+    outbox = Outbox()
+    outbox.announce(short_of(1), 0)
+    outbox.push(id_of(1), 10, 0)
+    assert taken(outbox, 1_000).announced == ()
+
+
+def test_acknowledgements_are_due_when_nothing_waits_or_at_every_fourth_frame() -> None:
+    outbox = Outbox()
+    for seq in (1, 2, 3):
+        outbox.received(seq, is_last=False)
+    assert outbox.due_ms() == inf
+    outbox.received(4, is_last=False)
+    assert outbox.take(0) == Outgoing(ack=4)
+    outbox.received(5, is_last=True)
+    assert outbox.take(0) == Outgoing(ack=5), "a frame of nothing but an acknowledgement has no number"
+    assert outbox.take(10_000) is None
+    assert outbox.overdue_ms() == inf, "and is not waited for"
+
+
+def test_acknowledgements_ride_on_frames_and_go_even_when_the_window_is_shut() -> None:
+    outbox = Outbox(OutboxLimits(frames_unacked=1))
+    outbox.received(1, is_last=False)
+    outbox.push(id_of(1), 10, 0)
+    assert taken(outbox, 5).ack == 1
+    outbox.push(id_of(2), 10, 10)
+    outbox.received(2, is_last=True)
+    assert outbox.take(1_000) == Outgoing(ack=2)
+
+
+def test_who_acknowledges_nothing_for_ten_seconds_is_overdue() -> None:
+    outbox = Outbox()
+    outbox.push(id_of(1), 10, 0)
+    taken(outbox, 1_000)
+    outbox.push(id_of(2), 10, 5_000)
+    taken(outbox, 5_100)
+    assert outbox.overdue_ms() == 11_000
+    outbox.acked(1)
+    assert outbox.overdue_ms() == 15_100
+    outbox.acked(2)
+    outbox.acked(1)
+    assert outbox.overdue_ms() == inf
+
+
+def test_miscounted_frames_and_acknowledgements_are_refused() -> None:
+    outbox = Outbox()
+    with pytest.raises(RefusedError):
+        outbox.acked(1)
+    for seq in (0, 2):
+        with pytest.raises(RefusedError):
+            outbox.received(seq, is_last=True)
+
+
+def test_the_fullest_frame_can_be_encoded() -> None:
+    outbox = Outbox(OutboxLimits(queued_bytes=2**20))
+    whole = tuple(short_of(it) for it in range(frames.LIST_MEMBERS_MAX))
+    for number in range(frames.FRAME_LISTS_MAX * 2):
+        outbox.tell_list(ListChange(number.to_bytes(32, "big"), True, whole), 0)
+    for number in range(frames.GRAPHS_MAX):
+        outbox.flag(number.to_bytes(32, "big"), 0)
+    for number in range(frames.FRAME_IDS_MAX * 2):
+        outbox.announce(short_of(number), 0)
+        outbox.ask(short_of(number), 0)
+    outbox.push(id_of(10**6), ITEM_BYTES_MAX, 0)
+    first = taken(outbox, 1_000)
+    bodies = [bytes([1]) * ITEM_BYTES_MAX for _ in first.envelopes]
+    assert len(bodies) == 1
+    assert frames.decode(frames.encode(first.frame(bodies))) == first.frame(bodies)

@@ -1,0 +1,205 @@
+"""Two peers with clocks apart and a source that holds everything: whatever the order, they come to agree."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterable
+
+import pytest
+from p2pmem_protocol.envelope import Envelope, Item
+from p2pmem_protocol.errors import Penalty, RefusedError
+from p2pmem_protocol.evidence import Decision, Endorse, Evidence
+from p2pmem_protocol.graphset import GraphSet
+from p2pmem_protocol.holdings import Changes
+from p2pmem_protocol.kinds import Kind
+from p2pmem_protocol.names import AssetKey, VersionKey
+from p2pmem_protocol.records import SealedRecord
+from p2pmem_protocol.trust import Trust
+from p2pmem_protocol.view import VersionView, asset_view
+
+from tests.protocol import histories
+from tests.protocol.world import GRAPH, HOUR, MINUTE, NETWORK, SECOND, T0, size_of
+
+HISTORIES = int(os.environ.get("P2PMEM_HISTORIES", "150"))
+FIRST_SEED = int(os.environ.get("P2PMEM_FIRST_SEED", "0"))
+REFUSED_FOR_MS = 2 * MINUTE
+ROUNDS_MAX = 30
+
+
+class Node:
+    """One peer: a set, a clock that is off, and the memory of what it refused."""
+
+    def __init__(self, history: histories.History, skew_ms: int) -> None:
+        self.history = history
+        self.skew_ms = skew_ms
+        self.set = GraphSet(GRAPH, NETWORK)
+        self.place = -1
+        self.refused: dict[bytes, int] = {}
+        self.trusted: dict[VersionKey, Trust] = {}
+
+    def clock(self, t_ms: int) -> int:
+        return t_ms + self.skew_ms
+
+    def adopt(self, place: int, t_ms: int) -> None:
+        """A later head; heads never go back but for forks, which the history has in its order."""
+        if place > self.place:
+            self.place = place
+            head, forked = self.history.heads[place]
+            self.set.set_head(head, t_ms, forked=forked)
+            self.refused.clear()
+            self.trusted = self.levels(t_ms)
+
+    def sweep(self, t_ms: int) -> None:
+        self.set.sweep(self.clock(t_ms))
+        self.trusted = self.levels(self.clock(t_ms))
+
+    def offer(self, item: Item, t_ms: int) -> bool:
+        try:
+            changes = self.set.admit(item, size_of(item), t_ms, checked=True)
+        except RefusedError as refused:
+            if refused.penalty is not Penalty.NONE:
+                raise
+            self.refused[item.id] = t_ms
+            return False
+        self._check_trust(item, changes, t_ms)
+        return True
+
+    def wants(self, item_id: bytes, t_ms: int) -> bool:
+        return self.set.state_of(item_id) is None and self.refused.get(item_id, 0) + REFUSED_FOR_MS <= t_ms
+
+    def levels(self, t_ms: int) -> dict[VersionKey, Trust]:
+        return {
+            version.key: version.trust.level
+            for asset in list(self.set.assets())
+            for version in asset_view(self.set, asset, t_ms).versions
+        }
+
+    def _check_trust(self, item: Item, changes: Changes, t_ms: int) -> None:
+        """Trust falls only by a rejection, a withdrawal, or a share or publish that names another principal."""
+        now = dict(self.trusted)
+        for asset in changes.assets:
+            shown = {version.key: version.trust.level for version in asset_view(self.set, asset, t_ms).versions}
+            now = {key: level for key, level in now.items() if key.asset != asset} | shown
+        for key, level in now.items():
+            before = self.trusted.get(key, level)
+            assert level >= before or _may_lower(item, key), (item, key, before, level)
+        self.trusted = now
+
+
+def _may_lower(item: Item, key: VersionKey) -> bool:
+    if isinstance(item, Evidence):
+        return item.subject == key and item.statement.decision in (Endorse.WITHDRAW, Decision.REJECT)
+    return item.kind in (Kind.SHARE, Kind.PUBLISH) and item.delegation is not None
+
+
+def meet(a: Node, b: Node, t_ms: int) -> int:
+    """One round; returns how much it moved. Heads first: with different heads nothing is reconciled."""
+    place = max(a.place, b.place)
+    for node in (a, b):
+        node.adopt(place, node.clock(t_ms))
+    at_ms = max(a.clock(t_ms), b.clock(t_ms))
+    of_a, of_b = ({item_id for _, item_id in node.set.reconciled(at_ms)} for node in (a, b))
+    return _send(a, b, of_a - of_b, at_ms) + _send(b, a, of_b - of_a, at_ms)
+
+
+def _send(giver: Node, taker: Node, ids: Iterable[bytes], at_ms: int) -> int:
+    pool = {item.id: item for item in giver.history.pool}
+    wanted = [pool[item_id] for item_id in ids if taker.wants(item_id, at_ms)]
+    return sum(taker.offer(item, at_ms) for item in sorted(wanted, key=lambda it: (histories.kind_rank(it), it.id)))
+
+
+def settle(nodes: tuple[Node, Node], source: list[Item], t_ms: int) -> None:
+    """Rounds, and everything from the source, until nothing moves."""
+    for _ in range(ROUNDS_MAX):
+        moved = meet(*nodes, t_ms)
+        for node in nodes:
+            moved += sum(node.offer(item, node.clock(t_ms)) for item in source)
+        if not moved:
+            return
+    raise AssertionError(f"still moving after {ROUNDS_MAX} rounds")
+
+
+def shown(node: Node, asset: AssetKey, t_ms: int) -> list[VersionView]:
+    return [version for version in asset_view(node.set, asset, t_ms).versions if version.is_visible]
+
+
+def run(seed: int, *, with_source: bool) -> None:
+    history = histories.make(seed)
+    rng = random.Random(seed + 2)
+    nodes = (Node(history, rng.randint(-20, 20) * SECOND), Node(history, rng.randint(-20, 20) * SECOND))
+    t_ms = T0 + 10 * MINUTE
+    for node in nodes:
+        node.adopt(0, node.clock(t_ms))
+    for _ in range(rng.randint(40, 140)):
+        if rng.random() < 0.3:
+            t_ms += rng.choice((1, SECOND, MINUTE, 30 * MINUTE))
+        node = rng.choice(nodes)
+        which = rng.random()
+        if which < 0.06:
+            node.adopt(min(node.place + 1, len(history.heads) - 1), node.clock(t_ms))
+        elif which < 0.15:
+            node.sweep(t_ms)
+        elif which < 0.2:
+            for each in nodes:
+                each.sweep(t_ms)
+            meet(*nodes, t_ms)
+        else:
+            node.offer(rng.choice(history.pool), node.clock(t_ms))
+    _agree(history, nodes, t_ms, with_source)
+
+
+def _agree(history: histories.History, nodes: tuple[Node, Node], t_ms: int, with_source: bool) -> None:
+    a, b = nodes
+    for node in nodes:
+        node.adopt(len(history.heads) - 1, node.clock(t_ms))
+    # Refusals are remembered for two minutes, and R(t) looks one minute ahead: let both pass between two settlings.
+    for _ in range(3):
+        for node in nodes:
+            node.sweep(t_ms)
+        settle(nodes, history.pool if with_source else [], t_ms)
+        t_ms += 3 * MINUTE
+    at_ms = max(a.clock(t_ms), b.clock(t_ms))
+    for node in nodes:
+        node.set.sweep(at_ms)
+    assert meet(a, b, t_ms) == 0
+    assert {record.id for record in a.set.records()} == {record.id for record in b.set.records()}
+    if a.set.head is None:
+        return
+    assert a.set.reconciled(at_ms) == b.set.reconciled(at_ms)
+    for asset in history.assets:
+        view = shown(a, asset, at_ms)
+        assert view == shown(b, asset, at_ms)
+        assert all(version.published or (version.shared_until_ms or 0) > at_ms for version in view)
+    _check_new_words(history, a)
+
+
+def _check_new_words(history: histories.History, node: Node) -> None:
+    """Nothing of who is not listed is in the set, but what the head lists."""
+    head = node.set.head
+    assert head is not None
+    listed = head.body.kept_ids
+    for record in node.set.records():
+        if isinstance(record, SealedRecord) and record.id not in listed:
+            assert "writer" in head.body.roles_of(record.principal).words
+
+
+@pytest.mark.parametrize("with_source", [True, False])
+@pytest.mark.parametrize("block", range(5))
+def test_settled_peers_agree_and_idle_rounds_move_nothing(block: int, with_source: bool) -> None:
+    each = max(1, HISTORIES // 5)
+    for seed in range(FIRST_SEED + block * each, FIRST_SEED + (block + 1) * each):
+        try:
+            run(seed, with_source=with_source)
+        except BaseException:
+            print(f"history of seed {seed}")
+            raise
+
+
+def test_what_comes_again_is_refused_without_blame() -> None:
+    history = histories.make(1)
+    node = Node(history, 0)
+    node.adopt(0, T0 + HOUR)
+    first = [item for item in history.pool if isinstance(item, Envelope) and node.offer(item, T0 + HOUR)]
+    assert first
+    assert not any(node.offer(item, T0 + HOUR) for item in first)
