@@ -16,9 +16,10 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import TypeVar, TypeVarTuple
+from typing import TypeVar
 
 import trio
+from p2pmem_jobs.blocking import ThreadBlocking
 
 from p2pmem.recall.passages import extract_passages
 from p2pmem.recall.text_index import TextEntry, TextFilter, TextIndex, open_text_index
@@ -27,20 +28,12 @@ from p2pmem.store.projection import OxigraphProjection, open_projection
 from p2pmem.store.query_worker import open_query_workers
 from p2pmem.store.terms import Iri
 
-T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
+U = TypeVar("U")
 Figures = dict[str, float]
 
 AGGREGATES = [f"did:dkg:context-graph:0x{'0' * 40}/bench/_shared_memory/level-{level}" for level in range(4)]
 LOOKUPS = 2_000
 QUERIES = 300
-
-
-class Threads:
-    """Blocking calls in worker threads, as a node runs them."""
-
-    async def run(self, fn: Callable[[*Ts], T], *args: *Ts) -> T:
-        return await trio.to_thread.run_sync(fn, *args)
 
 
 def main() -> None:
@@ -72,12 +65,12 @@ def resident_mb() -> float:
 
 async def bench(folder: Path, assets: int, batch: int, chance: random.Random) -> Figures:
     figures: Figures = {}
-    async with open_projection(folder / "store", Threads()) as projection:
+    async with open_projection(folder / "store", ThreadBlocking()) as projection:
         await bench_store(projection, figures, assets, batch, chance)
         await bench_workers(projection, folder / "snapshots", figures, assets, chance)
         await bench_sweep(projection, figures, assets, batch)
         await projection.check()
-    async with open_text_index(folder / "text.sqlite", Threads()) as index:
+    async with open_text_index(folder / "text.sqlite", ThreadBlocking()) as index:
         await bench_text(index, figures, assets, batch, chance)
     return figures
 
@@ -115,7 +108,7 @@ async def bench_store(
 async def bench_workers(
     projection: OxigraphProjection, directory: Path, figures: Figures, assets: int, chance: random.Random
 ) -> None:
-    async with open_query_workers(projection, directory, Threads(), workers=1) as workers:
+    async with open_query_workers(projection, directory, ThreadBlocking(), workers=1) as workers:
 
         async def ask(number: int) -> None:
             text = f"SELECT * {{ <http://example.org/s/{number}> ?p ?o }}"
@@ -176,9 +169,6 @@ def place(number: int, level: int) -> Placement:
     lines = [f'{subject} <http://example.org/p/{part}> "value {number} of {part}" .\n' for part in range(4)]
     lines.append(f"<http://example.org/topic/{number % 100}> <http://example.org/in> <http://example.org/field> .\n")
     return Placement(f"urn:bench:asset:{number}", AGGREGATES[level], "".join(lines).encode())
-
-
-U = TypeVar("U")
 
 
 async def rate(

@@ -23,10 +23,10 @@ from typing import Protocol
 
 import pyoxigraph as ox
 import trio
+from p2pmem_jobs.blocking import Blocking
 from p2pmem_protocol.errors import BugError, MisuseError, OutsideError
 
 from p2pmem.store.answering import POSITION, STORE, answer, stored_position
-from p2pmem.store.blocking import Blocking
 from p2pmem.store.content import named
 from p2pmem.store.placement import MetaChange, Placement
 from p2pmem.store.plan import (

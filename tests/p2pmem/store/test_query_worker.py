@@ -12,9 +12,9 @@ from pathlib import Path
 import pyoxigraph as ox
 import pytest
 import trio
+from p2pmem_jobs.blocking import Blocking
 from p2pmem_protocol.errors import MisuseError
 
-from p2pmem.store.blocking import Blocking
 from p2pmem.store.placement import Placement
 from p2pmem.store.projection import OxigraphProjection
 from p2pmem.store.query import (
