@@ -41,6 +41,8 @@ rpc = ""
 contract = ""
 chain_id = 0
 confirmations = 1
+# Seconds between two looks at the chain.
+poll_s = 1.0
 
 [review]
 # What this node's verifier does with a proposal: auto checks bytes, root and seal, and approves; manual asks you.
@@ -62,6 +64,7 @@ class Config:
     chain_contract: str = ""
     chain_id: int = 0
     chain_confirmations: int = 1
+    chain_poll_s: float = 1.0
     review_policy: str = "auto"
 
     def __post_init__(self) -> None:
@@ -85,6 +88,7 @@ _PLACES: Final = {
     "chain_contract": ("chain", "contract"),
     "chain_id": ("chain", "chain_id"),
     "chain_confirmations": ("chain", "confirmations"),
+    "chain_poll_s": ("chain", "poll_s"),
     "review_policy": ("review", "policy"),
 }
 
@@ -126,6 +130,11 @@ def _typed(values: Mapping[str, object]) -> Config:
                 typed[name] = int(str(value))
             except ValueError:
                 raise MisuseError(f"{section}.{key} is {value!r}: a whole number is needed") from None
+        elif wanted is float:
+            try:
+                typed[name] = float(str(value))
+            except ValueError:
+                raise MisuseError(f"{section}.{key} is {value!r}: a number is needed") from None
         elif wanted is str:
             typed[name] = str(value)
         else:

@@ -36,6 +36,8 @@ WEIGHT: Final = {
     Trust.CONSENSUS_VERIFIED: 2.2,
 }
 OWN_DRAFT_WEIGHT: Final = 1.3
+FOUND: Final = 0.1
+"""What being found at all is worth: in a small memory every word is common, and BM25 gives it nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class Recalling:
         author, _, name = hit.asset.partition("/")
         key = AssetKey(Address.parse(author), name)
         if hit.layer == Layer.WORKING.value:
-            return _Candidate(hit, graph, None, None, hit.score * OWN_DRAFT_WEIGHT)
+            return _Candidate(hit, graph, None, None, (hit.score + FOUND) * OWN_DRAFT_WEIGHT)
         asset = asset_view(graph.set, key, now_ms)
         current = asset.current(floor) if floor else asset.current_at_any_floor()
         for version in current:
@@ -99,7 +101,7 @@ class Recalling:
                 level = version.trust.level
                 if level is Trust.REJECTED:
                     return None
-                return _Candidate(hit, graph, asset, version, hit.score * WEIGHT[level])
+                return _Candidate(hit, graph, asset, version, (hit.score + FOUND) * WEIGHT[level])
         return None
 
     def _folded(self, found: list[_Candidate]) -> list[RecallHit]:

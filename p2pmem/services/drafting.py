@@ -64,7 +64,9 @@ class Drafting:
         """Add statements to a draft, or replace them. Raises an `ImportingError` for what is wrong with the data."""
         check_name(name)
         check_subgraph(subgraph)
-        imported = await self._imports.load(data, format=format, base=base, name=name)
+        imported = await self._imports.load(
+            data, format=format, base=base or default_base(graph, agent, name), name=name
+        )
         content = imported.content
         key = AssetKey(agent, name)
         before = self.get(graph.id, key)
@@ -167,6 +169,14 @@ class Drafting:
         batch.step(graph.id, key, version, Transition.DISCARD, key.author, None)
         batch.event(graph.id, "discarded", [key])
         await self._ledger.commit(batch, lambda connection: drafts.delete_draft(connection, graph.id, key))
+
+
+def default_base(graph: LedgerGraph, agent: Address, name: str) -> str:
+    """What relative IRIs in a draft are resolved against: the same for every edit of the same draft.
+
+    The host is reserved to never exist (RFC 6761); `did:` and `urn:` names cannot be the base of relative paths.
+    """
+    return f"https://p2pmem.invalid/{graph.name}/{agent}/{name}"
 
 
 def _together(before: bytes, content: Content) -> Content:

@@ -1,0 +1,418 @@
+"""The composition root: a node from its parts. Reads like a table of contents.
+
+`open_node` puts a node together from a network, places on disk and surroundings (blocking IO, clock, randomness); tests
+give it a network in memory and a virtual clock. `run_node` is what `p2pmem run` does: a home directory, libp2p, HTTP.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import trio
+from p2pmem_jobs import Blocking, Clock, CrashPoint, Queue, SystemClock, ThreadBlocking, open_database
+from p2pmem_jobs.database import no_crash
+from p2pmem_protocol.errors import MisuseError, RefusedError
+from p2pmem_protocol.names import Address, network_id
+
+from p2pmem.config import Config
+from p2pmem.exchange.exchange import Exchange
+from p2pmem.face import Face
+from p2pmem.home import Home, read_secret
+from p2pmem.importing.importer import Importer, Imports, InlineImporter
+from p2pmem.keyring import Keyring
+from p2pmem.ledger.admission import Admission
+from p2pmem.ledger.ledger import Ledger
+from p2pmem.ledger.ledger_holdings import LedgerHoldings
+from p2pmem.ledger.rosters import Rosters
+from p2pmem.net.framing import FrameReader
+from p2pmem.net.penalties import Penalties
+from p2pmem.net.seam import Network, OpenNetwork, PeerId, Stream
+from p2pmem.net.sessions import Session, Sessions
+from p2pmem.recall.recalling import Recalling
+from p2pmem.recall.text_index import open_text_index
+from p2pmem.services.auditing import Auditing
+from p2pmem.services.certifying import Certifying
+from p2pmem.services.chain_facts import ChainFacts
+from p2pmem.services.chain_watch import ChainWatch
+from p2pmem.services.drafting import Drafting
+from p2pmem.services.duties import Duties
+from p2pmem.services.joining import Joining
+from p2pmem.services.keeper import Keeper
+from p2pmem.services.membership import Membership
+from p2pmem.services.node_face import NodeFace, Services
+from p2pmem.services.papers import OwnPapers
+from p2pmem.services.projector import Projector
+from p2pmem.services.showing import Showing
+from p2pmem.services.signing import Signing
+from p2pmem.store.projection import OxigraphProjection, open_projection
+from p2pmem.store.query_worker import InlineQueries, Queries, open_query_workers
+from p2pmem.work.anchoring import AnchoringJobs
+from p2pmem.work.outgoing import Outgoing
+from p2pmem.work.sharing import SharingJobs
+from p2pmem.work.verifying import VerifyingJobs
+
+if TYPE_CHECKING:
+    from p2pmem.chain.seam import Chain, ChainSettings
+
+log = logging.getLogger(__name__)
+
+DRAIN_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """What a node is, wherever it runs."""
+
+    network: str
+    label: str = ""
+    announce: tuple[str, ...] = ()
+    reviews_by_itself: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where a node keeps its things; None is memory."""
+
+    ledger: Path | None = None
+    store: Path | None = None
+    text: Path | None = None
+    snapshots: Path | None = None
+
+    @classmethod
+    def of(cls, home: Home) -> Places:
+        return cls(home.ledger_file, home.store_dir, home.text_file, home.data_dir / "snapshots")
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a node takes from outside: where blocking calls run, what time it is, and chance.
+
+    `inline` says that nothing may run in a worker process either, as virtual time demands.
+    """
+
+    blocking: Blocking = field(default_factory=ThreadBlocking)
+    clock: Clock = field(default_factory=SystemClock)
+    random_bytes: Callable[[int], bytes] = os.urandom
+    inline: bool = False
+    crash_point: CrashPoint = no_crash
+
+
+@dataclass(frozen=True, slots=True)
+class OpenChain:
+    """A chain that is open, and the settings it was opened with."""
+
+    chain: Chain
+    settings: ChainSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A running node. `face` is what its users call; the rest is for who looks inside, such as tests and metrics."""
+
+    face: Face
+    services: Services
+    ledger: Ledger
+    network: Network
+    exchange: Exchange
+    queue: Queue
+    store: OxigraphProjection
+    penalties: Penalties
+
+
+@asynccontextmanager
+async def open_node(
+    settings: NodeSettings,
+    keyring: Keyring,
+    network: OpenNetwork,
+    places: Places,
+    surroundings: Surroundings,
+    chain: OpenChain | None = None,
+) -> AsyncIterator[Node]:
+    """Run a node until the block ends. On leaving it is drained; cancelled, it stops at once. Either way nothing that
+    was acknowledged is lost.
+
+    Raises `MisuseError` for what is set wrong, and the errors of the parts (`OwnedError` when another process has the
+    directory, `OutsideError` when a port is in use).
+    """
+    at = surroundings
+    async with AsyncExitStack() as stack:
+        database = await stack.enter_async_context(
+            open_database(places.ledger or ":memory:", blocking=at.blocking, crash_point=at.crash_point)
+        )
+        ledger = await Ledger.open(database, at.clock, network_id(settings.network), at.random_bytes)
+        store = await stack.enter_async_context(open_projection(places.store, at.blocking))
+        text = await stack.enter_async_context(open_text_index(places.text, at.blocking))
+        queries = await stack.enter_async_context(_open_queries(store, places, at))
+        imports = await stack.enter_async_context(_open_imports(at))
+        net = await stack.enter_async_context(network)
+        papers = await OwnPapers.open(keyring, ledger, net.peer_id)
+        queue = Queue(database, clock=at.clock, random_bytes=at.random_bytes, crash_point=at.crash_point)
+        built = _Built(settings, keyring, ledger, net, papers, queue, imports, at, chain)
+        built.build(store, queries, Projector(ledger, store, text, at.blocking), Recalling(ledger, text, built.showing))
+        nursery = await stack.enter_async_context(_nursery())
+        await built.start(nursery)
+        await stack.enter_async_context(queue.run(drain_s=DRAIN_S))
+        built.start_after_queue(nursery)
+        log.info("node.ready", extra={"peer": net.peer_id, "graphs": len(ledger.graphs)})
+        yield built.node
+
+
+class _Built:
+    """The services of a node, made in the order in which they need each other."""
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        keyring: Keyring,
+        ledger: Ledger,
+        net: Network,
+        papers: OwnPapers,
+        queue: Queue,
+        imports: Imports,
+        at: Surroundings,
+        chain: OpenChain | None,
+    ) -> None:
+        self._settings = settings
+        self._ledger = ledger
+        self._net = net
+        self._queue = queue
+        self._at = at
+        self._chain = chain
+        contract = Address(chain.settings.contract) if chain else None
+        self._facts = ChainFacts(ledger, chain.settings.chain_id if chain else 0, contract)
+        self.showing = Showing(ledger, self._facts)
+        self._penalties = Penalties(net)
+        self._admission = Admission(ledger)
+        self._rosters = Rosters(ledger, self._admission)
+        holdings = LedgerHoldings(ledger, self._admission, self._rosters, self._penalties.punish)
+        self._sessions = Sessions(
+            network=net,
+            network_id=ledger.network,
+            membership=ledger,
+            papers=papers,
+            clock=at.clock,
+            serve=self._serve,
+            penalise=self._penalise,
+        )
+        self._exchange = Exchange(
+            network=net,
+            sessions=self._sessions,
+            holdings=holdings,
+            raw=ledger.raw,
+            clock=at.clock,
+            chance=random.Random(at.random_bytes(16)),  # noqa: S311 - spreads load, keeps no secret
+            announce=self._announce,
+            penalise=self._penalise,
+        )
+        self._signing = Signing(ledger, keyring)
+        self._drafting = Drafting(ledger, self._signing, imports, at.blocking)
+        self._membership = Membership(ledger, self._admission, self._rosters, keyring)
+        self._joining = Joining(
+            network=net,
+            ledger=ledger,
+            rosters=self._rosters,
+            membership=self._membership,
+            papers=papers,
+            dialer=self._exchange.dialer,
+            announce=self._announce,
+            penalise=self._penalise,
+        )
+        outgoing = self._outgoing = Outgoing(ledger, self._admission)
+        self._sharing = SharingJobs(ledger, self._signing, self._drafting, outgoing, self._facts, queue)
+        self._verifying = VerifyingJobs(ledger, self._signing, outgoing, queue)
+        self._duties = Duties(
+            ledger,
+            outgoing,
+            self._signing,
+            self._verifying,
+            queue,
+            reviews_by_itself=settings.reviews_by_itself,
+        )
+        self._keeper = Keeper(ledger, self._admission)
+        self._watch = self._make_watch(chain) if chain else None
+
+    def _make_watch(self, chain: OpenChain) -> ChainWatch:
+        set_ = chain.settings
+        jobs = AnchoringJobs(
+            self._ledger,
+            self._signing,
+            self._outgoing,
+            self._facts,
+            self._queue,
+            chain=chain.chain,
+            chain_id=set_.chain_id,
+            contract=Address(set_.contract),
+        )
+        return ChainWatch(
+            self._ledger,
+            self._facts,
+            self._signing,
+            jobs,
+            self._queue,
+            chain.chain,
+            set_.chain_id,
+            poll_s=set_.poll_seconds,
+            confirmations=set_.confirmations,
+        )
+
+    def build(self, store: OxigraphProjection, queries: Queries, projector: Projector, recalling: Recalling) -> None:
+        """Put together what users call."""
+        services = Services(
+            ledger=self._ledger,
+            network=self._net,
+            sessions=self._sessions,
+            exchange=self._exchange,
+            signing=self._signing,
+            facts=self._facts,
+            drafting=self._drafting,
+            membership=self._membership,
+            joining=self._joining,
+            duties=self._duties,
+            keeper=self._keeper,
+            projector=projector,
+            recalling=recalling,
+            queries=queries,
+            showing=self.showing,
+            certifying=Certifying(self._ledger),
+            auditing=Auditing(self._ledger),
+            outgoing=self._outgoing,
+            sharing=self._sharing,
+            verifying=self._verifying,
+            queue=self._queue,
+            clock=self._at.clock,
+            chain=self._chain.settings.url if self._chain else "",
+            started_ms=self._at.clock.now_ms(),
+            label=self._settings.label,
+        )
+        self.node = Node(
+            NodeFace(services), services, self._ledger, self._net, self._exchange, self._queue, store, self._penalties
+        )
+
+    async def start(self, nursery: trio.Nursery) -> None:
+        """Start what listens to the ledger, then what talks to others."""
+        self._ledger.listen(self._keeper.heard)
+        self._ledger.listen(self._exchange.heard)
+        self._ledger.listen(self._duties.heard)
+        if self._watch is not None:
+            self._ledger.listen(self._watch.heard)
+        self._ledger.listen(lambda _: self._ledger.wake())
+        await nursery.start(self.node.services.projector.run)
+        nursery.start_soon(self._keeper.run)
+        self._penalties.start()
+        nursery.start_soon(self._penalties.run)
+        await nursery.start(self._exchange.run)
+        self._joining.start()
+        for address in self._joining.known_addresses():
+            self._exchange.dialer.want(address)
+
+    def start_after_queue(self, nursery: trio.Nursery) -> None:
+        """Start what submits jobs by itself."""
+        nursery.start_soon(self._duties.run)
+        if self._watch is not None:
+            nursery.start_soon(self._watch.run)
+
+    async def _serve(self, session: Session, stream: Stream, reader: FrameReader) -> None:
+        await self._exchange.serve(session, stream, reader)
+
+    def _penalise(self, peer: PeerId, refused: RefusedError) -> None:
+        self._penalties.punish(peer, refused)
+
+    def _announce(self) -> tuple[str, ...]:
+        named = tuple(f"{address}/p2p/{self._net.peer_id}" for address in self._settings.announce)
+        return (*named, *self._net.addresses())
+
+
+@asynccontextmanager
+async def _nursery() -> AsyncIterator[trio.Nursery]:
+    """Background tasks that end with the block."""
+    async with trio.open_nursery() as nursery:
+        yield nursery
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def _open_queries(store: OxigraphProjection, places: Places, at: Surroundings) -> AsyncIterator[Queries]:
+    if at.inline or places.snapshots is None or not store.is_on_disk:
+        yield InlineQueries(store)
+        return
+    async with open_query_workers(store, places.snapshots, at.blocking) as workers:
+        yield workers
+
+
+@asynccontextmanager
+async def _open_imports(at: Surroundings) -> AsyncIterator[Imports]:
+    if at.inline:
+        yield InlineImporter()
+        return
+    async with Importer() as importer:
+        yield importer
+
+
+@asynccontextmanager
+async def _open_chain(config: Config, keyring: Keyring) -> AsyncIterator[OpenChain | None]:
+    if not config.chain_rpc:
+        yield None
+        return
+    from eth_account import Account
+
+    from p2pmem.chain.client import open_chain
+    from p2pmem.chain.seam import ChainSettings
+
+    settings = ChainSettings(
+        url=config.chain_rpc,
+        chain_id=config.chain_id,
+        contract=Address.parse(config.chain_contract),
+        network=network_id(config.network),
+        confirmations=config.chain_confirmations,
+        poll_seconds=config.chain_poll_s,
+    )
+    async with open_chain(settings, Account.from_key(keyring.default.secret)) as chain:
+        yield OpenChain(chain, settings)
+
+
+async def run_node(home: Home, config: Config, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
+    """Run the node of a home directory with libp2p and HTTP until cancelled. Reports its HTTP address when ready."""
+    home.need()
+    from p2pmem.api.server import serve_http
+    from p2pmem.net.libp2p_host import Libp2pNetwork
+
+    keyring = Keyring.load(home)
+    if not keyring.keys:
+        raise MisuseError(f"there is no agent key in {home.agents_dir}: run `p2pmem init`")
+    token = read_secret(home.token_file).decode().strip()
+    network = Libp2pNetwork(
+        identity_seed=read_secret(home.peer_key_file), listen=(config.listen,), announce=config.announce
+    )
+    settings = NodeSettings(
+        config.network, config.label, config.announce, reviews_by_itself=config.review_policy == "auto"
+    )
+    async with (
+        _open_chain(config, keyring) as chain,
+        open_node(settings, keyring, network, Places.of(home), Surroundings(), chain) as node,
+        trio.open_nursery() as nursery,
+    ):
+        url: str = await nursery.start(serve_http, node.face, token, config.http_host, config.http_port)
+        _write_run_file(home, url, node.network)
+        try:
+            task_status.started(url)
+            await trio.sleep_forever()
+        finally:
+            home.run_file.unlink(missing_ok=True)
+
+
+def _write_run_file(home: Home, url: str, network: Network) -> None:
+    """Tell commands on this machine where the node listens."""
+    text = json.dumps(
+        {"pid": os.getpid(), "http": url, "peer": network.peer_id, "addresses": list(network.addresses())}
+    )
+    partial = home.run_file.with_suffix(".new")
+    partial.write_text(text)
+    partial.replace(home.run_file)
