@@ -88,8 +88,8 @@ class HttpFace:
     async def leave(self, graph: str) -> None:
         await self._request("leave", graph=graph)
 
-    async def invite(self, graph: str, *, roles: tuple[str, ...], uses: int, life_ms: int) -> str:
-        return await self._ask(str, "invite", graph=graph, roles=roles, uses=uses, life_ms=life_ms)
+    async def invite(self, graph: str, *, roles: tuple[str, ...], uses: int, life_ms: int, ask: bool = False) -> str:
+        return await self._ask(str, "invite", graph=graph, roles=roles, uses=uses, life_ms=life_ms, ask=ask)
 
     async def join(self, invite: str, *, label: str) -> GraphView:
         return await self._ask(GraphView, "join", invite=invite, label=label)
