@@ -190,7 +190,7 @@ class _Built:
         self._facts = ChainFacts(ledger, chain.settings.chain_id if chain else 0, contract)
         self.showing = Showing(ledger, self._facts)
         self._penalties = Penalties(net)
-        self._admission = Admission(ledger)
+        self._admission = Admission(ledger, at.blocking)
         self._rosters = Rosters(ledger, self._admission)
         self._make_exchange(papers)
         self._signing = Signing(ledger, keyring)
