@@ -102,11 +102,9 @@ class Run:
             try:
                 end = await self._run_handler()
             except BaseException:
-                with trio.CancelScope(shield=True):
-                    await self._store(End(State.QUEUED, Stop.DRAINED.value))
+                await self._store(End(State.QUEUED, Stop.DRAINED.value))
                 raise
-            with trio.CancelScope(shield=True):
-                await self._store(end)
+            await self._store(end)
         finally:
             if self._has_place:
                 self._host.places.give_back(self.claimed.kind)
@@ -184,7 +182,7 @@ class Run:
                 log.error("job.end_not_stored", extra={"job": self.claimed.id, "error": str(error)})
                 if self._host.stopping.is_set():
                     return  # the next start finds it running, and queues it
-                with trio.move_on_after(pause_s):
+                with trio.move_on_after(pause_s, shield=True):
                     await self._host.stopping.wait()
             else:
                 self._host.crash_point(f"{self.claimed.kind}/end/after")
@@ -205,7 +203,7 @@ class Run:
             else:
                 self._host.ended(self.claimed, ended)
 
-        await self._host.database.write(store, after)
+        await self._host.database.write(store, after, shield=True)
 
     # What its context asks for
 
