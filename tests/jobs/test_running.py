@@ -89,6 +89,40 @@ async def test_a_run_that_was_cancelled_writes_nothing_more(rig: Rig, autojump_c
     assert outcomes == ["refused"]
 
 
+@pytest.mark.parametrize("why", ["cancelled", "deadline", "drained"])
+async def test_a_handler_that_raises_while_it_is_stopped_harms_only_itself(
+    rig: Rig, autojump_clock: MockClock, why: str
+) -> None:
+    def register(queue: Queue) -> None:
+        @queue.handler("messy", version=1)
+        async def messy(context: Context, args: Add) -> None:
+            async def raise_in_the_end() -> None:
+                try:
+                    await trio.sleep(1_000)
+                finally:
+                    raise ValueError("on the way out")
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(raise_in_the_end)
+                nursery.start_soon(trio.sleep, 1_000)
+
+    async with rig.open(register, memory=True) as queue:
+        deadline_ms = START_MS + 5_000 if why == "deadline" else None
+        job = await queue.submit("messy", Add(1, 2), deadline_ms=deadline_ms)
+        await settle()
+        if why == "cancelled":
+            await queue.cancel(job.id)
+            with pytest.raises(JobCancelledError):
+                await job.result()
+        elif why == "deadline":
+            with pytest.raises(JobFailedError, match="deadline"):
+                await job.result()
+        else:
+            await queue.drain(1)
+            assert job.record().state is State.QUEUED
+            assert job.record().failures == 0
+
+
 async def test_a_retry_is_a_new_job_that_goes_on_where_the_old_one_ended(rig: Rig, autojump_clock: MockClock) -> None:
     calls: Counter[str] = Counter()
     fail = True
