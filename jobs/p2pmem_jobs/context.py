@@ -291,16 +291,15 @@ class Context:
         try:
             result = await try_()
         except NotDoneError:
-            with trio.CancelScope(shield=True):
-                await self._database.write(lambda c: work.effect_not_done(c, self._claimed, key))
+            await self._database.write(lambda c: work.effect_not_done(c, self._claimed, key), shield=True)
             raise
         self._crash_at(key, "tried")
         return await self._effect_done(key, result, declared)
 
     async def _effect_done(self, key: str, result: T, declared: Any) -> T:
         text = codec.encode(result, declared)
-        with trio.CancelScope(shield=True):
-            await self._database.write(lambda c: work.effect_done(c, self._claimed, key, self._clock.now_ms(), text))
+        now_ms = self._clock.now_ms()
+        await self._database.write(lambda c: work.effect_done(c, self._claimed, key, now_ms, text), shield=True)
         self._crash_at(key, "after")
         return result
 
