@@ -28,6 +28,7 @@ from p2pmem_protocol.errors import MisuseError
 from p2pmem.net.background import background_nursery
 from p2pmem.net.counters import Counters
 from p2pmem.net.events import PeerEvents
+from p2pmem.net.gate import admits
 from p2pmem.net.identity import peer_id_of_ed25519
 from p2pmem.net.memory_wire import CONTROL_BYTES, NEVER, Link, MemoryStream, Wire
 from p2pmem.net.seam import (
@@ -315,7 +316,7 @@ class MemoryNetwork:
     def admits(self, peer: PeerId, *, inbound: bool) -> bool:
         """Limits and gate, counted where they refuse."""
         full = self.room_for(peer, inbound=inbound)
-        if full is None and self._gate is not None and not self._gate(peer):
+        if full is None and not admits(self._gate, peer):
             full = "gate"
         if full is not None:
             self.counters.refuse(full)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import itertools
 import os
+from pathlib import Path
 
 import pytest
 import trio
@@ -12,6 +15,7 @@ from p2pmem.net import multistream
 from p2pmem.net.libp2p_host import Libp2pNetwork
 from p2pmem.net.seam import NetworkLimits, NotSpokenError, Stream, StreamClosedError
 from p2pmem.net.secure import Identity
+from p2pmem.net.wire import WireError
 from p2pmem.net.yamux import INITIAL_WINDOW_BYTES
 
 from .attacker import (
@@ -349,6 +353,28 @@ async def test_resets_and_ends_in_any_order_are_survived() -> None:
         await assert_serves(network)
 
 
+async def test_streams_opened_and_given_up_do_not_pile_up_handlers() -> None:
+    async with victim() as network:
+        running = most = 0
+
+        async def work(stream: Stream) -> None:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            await trio.sleep_forever()
+
+        network.set_handler("/work/1", work)
+        channel = await secured(network)
+        for stream_id in range(1, 600, 2):
+            await channel.write(negotiate(stream_id, "/work/1"))
+            await trio.testing.wait_all_tasks_blocked()
+            await channel.write(frame(WINDOW, RST, stream_id, 0))
+        await until(lambda: network.statistics().refused.get("inbound-streams-per-peer", 0) >= 300 - 64)
+        assert most == 64
+        channel.wire.close()
+        await assert_serves(network)
+
+
 async def test_writes_cancelled_at_any_moment_harm_only_their_stream() -> None:
     async with victim() as network:
         network.set_handler("/hold/1", hold)
@@ -406,6 +432,64 @@ async def test_the_port_is_free_as_soon_as_the_network_is_left() -> None:
 
 async def _echo_once(stream: Stream) -> None:
     await stream.send_all(await stream.receive_some())
+
+
+@pytest.mark.slow
+async def test_memory_tasks_and_descriptors_are_flat_over_two_thousand_hostile_connections() -> None:
+    def resident_bytes() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    async def one(index: int) -> None:
+        if index % 4 == 0:
+            stream = await dial(network)
+            await stream.send_all(b"\x13/multistream/1.0.0\n\x07/noise\n" + os.urandom(index % 300))
+            await stream.aclose()
+            return
+        channel = await secured(network)
+        with contextlib.suppress(WireError):
+            if index % 4 == 1:
+                await channel.write(negotiate(1, "/echo/1") + frame(DATA, 0, 1, 30_000, bytes(30_000)))
+            elif index % 4 == 2:
+                await channel.write(frame(WINDOW, SYN, 1, 0) * 2)
+            else:
+                await channel.write(b"".join(negotiate(stream_id, "/hold/1") for stream_id in range(1, 160, 2)))
+        channel.wire.close()
+
+    # No limit by address would be reached in earnest: all come from one, one after the other.
+    async with victim(NetworkLimits(connections_per_address_max=1000)) as network:
+
+        async def until_reset(stream: Stream) -> None:
+            with contextlib.suppress(StreamClosedError):
+                await stream.receive_some()
+
+        network.set_handler("/hold/1", until_reset)
+
+        async def rounds(begin: int, end: int) -> None:
+            for index in range(begin, end):
+                await one(index)
+            await until(lambda: network.statistics().connections == 0 and network.statistics().half_open == 0)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            gc.collect()
+
+        await rounds(0, 200)
+        tasks, descriptors = trio.lowlevel.current_statistics().tasks_living, len(os.listdir("/proc/self/fd"))
+        resident = resident_bytes()
+        await rounds(200, 2000)
+        assert trio.lowlevel.current_statistics().tasks_living <= tasks
+        assert len(os.listdir("/proc/self/fd")) <= descriptors
+        # Of 1,350 further peers the counters remember four numbers each.
+        assert resident_bytes() - resident < 8_000_000
+        await assert_serves(network)
+
+
+@pytest.mark.parametrize("where", ["/ip6/::1/tcp/0", "/dns/localhost/tcp/0"])
+async def test_other_kinds_of_address_can_be_listened_at_and_dialled(where: str) -> None:
+    try:
+        async with Libp2pNetwork(identity_seed=os.urandom(32), listen=(where,)) as network:
+            network.set_handler("/echo/1", _echo_once)
+            await assert_serves(network)
+    except OSError as error:
+        pytest.skip(f"this machine has no {where}: {error}")
 
 
 async def test_a_stranger_cannot_ask_for_a_list_of_what_is_spoken() -> None:
