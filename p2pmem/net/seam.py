@@ -68,11 +68,11 @@ class NetworkLimits:
     """Of these, how many others may have opened."""
     connections_per_peer_max: int = 3
     """More than one only because two sides may dial at once."""
-    connections_per_address_max: int = 64
+    connections_per_address_max: int = 128
     """Inbound connections from one IP address (one /64 in IPv6), half-open ones among them."""
-    half_open_max: int = 64
+    half_open_max: int = 128
     """Inbound sockets that have not yet proven who they are."""
-    half_open_per_address_max: int = 16
+    half_open_per_address_max: int = 32
     """The same from one IP address, so that one address cannot keep others out."""
     handshake_timeout_s: float = 10.0
     """From an accepted socket to a proven peer."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import itertools
 import os
@@ -107,13 +108,14 @@ async def test_an_identity_whose_key_was_only_read_somewhere_is_refused() -> Non
         assert network.statistics().refused["handshake"] == 1
 
 
-@pytest.mark.parametrize("kind", ["rsa", "secp256k1"])
+@pytest.mark.parametrize("kind", ["rsa", "secp256k1", "ecdsa"])
 async def test_an_identity_of_another_kind_of_key_is_refused(kind: str) -> None:
+    from libp2p.crypto.ecc import create_new_key_pair as new_ecdsa
     from libp2p.crypto.rsa import create_new_key_pair as new_rsa
     from libp2p.crypto.secp256k1 import create_new_key_pair as new_secp256k1
 
     other = Identity(os.urandom(32))
-    pair = new_rsa(2048) if kind == "rsa" else new_secp256k1()
+    pair = {"rsa": lambda: new_rsa(2048), "secp256k1": new_secp256k1, "ecdsa": lambda: new_ecdsa("P-256")}[kind]()
     other.noise.libp2p_privkey = pair.private_key
     async with victim() as network:
         with pytest.raises(Exception, match="no connection"):
@@ -415,6 +417,25 @@ async def test_a_listener_that_fails_listens_again_on_its_port(caplog: pytest.Lo
         await assert_serves(network)
         assert network.addresses()[0] == address
     assert "net.listener.failed" in caplog.text
+
+
+async def test_a_machine_out_of_descriptors_accepts_again_when_there_are_some(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    accept, failures = trio.SocketListener.accept, [errno.EMFILE, errno.ECONNABORTED, errno.ENFILE]
+
+    async def failing(self: trio.SocketListener) -> trio.SocketStream:
+        if failures:
+            await trio.lowlevel.checkpoint()
+            raise OSError(failures.pop(), "as if")
+        return await accept(self)
+
+    monkeypatch.setattr(trio.SocketListener, "accept", failing)
+    async with victim() as network:
+        await assert_serves(network)
+        assert network.statistics().restarts == 0
+    assert not failures
+    assert caplog.text.count("net.listener.few_descriptors") == 2
 
 
 async def test_the_port_is_free_as_soon_as_the_network_is_left() -> None:
