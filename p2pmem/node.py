@@ -13,6 +13,7 @@ import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -326,8 +327,9 @@ class _Built:
         self._penalties.punish(peer, refused)
 
     def _announce(self) -> tuple[str, ...]:
+        """Where others can dial us: what was set, when something was; a router's inside is of no use to them."""
         named = tuple(f"{address}/p2p/{self._net.peer_id}" for address in self._settings.announce)
-        return (*named, *self._net.addresses())
+        return named or self._net.addresses()
 
 
 @asynccontextmanager
@@ -381,7 +383,7 @@ async def _open_chain(config: Config, keyring: Keyring) -> AsyncIterator[OpenCha
 async def run_node(home: Home, config: Config, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
     """Run the node of a home directory with libp2p and HTTP until cancelled. Reports its HTTP address when ready."""
     home.need()
-    from p2pmem.api.server import serve_http
+    from p2pmem.api.server import serve
     from p2pmem.net.libp2p_host import Libp2pNetwork
 
     keyring = Keyring.load(home)
@@ -399,7 +401,8 @@ async def run_node(home: Home, config: Config, *, task_status: trio.TaskStatus[s
         open_node(settings, keyring, network, Places.of(home), Surroundings(), chain) as node,
         trio.open_nursery() as nursery,
     ):
-        url: str = await nursery.start(serve_http, node.face, token, config.http_host, config.http_port)
+        serving = partial(serve, node.face, token=token, host=config.http_host, port=config.http_port)
+        url: str = await nursery.start(serving)
         _write_run_file(home, url, node.network)
         try:
             task_status.started(url)

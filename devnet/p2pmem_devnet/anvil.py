@@ -28,6 +28,8 @@ import httpx
 import trio
 from p2pmem_protocol.errors import MisuseError, OutsideError
 
+from p2pmem_devnet.lifeline import open_with_lifeline
+
 if TYPE_CHECKING:
     from eth_account.signers.local import LocalAccount
 
@@ -43,21 +45,6 @@ OUTPUT_BYTES_KEPT = 16 * 1024
 ONE_ETHER_WEI = 10**18
 
 _LISTENING = re.compile(rb"Listening on 127\.0\.0\.1:(\d+)\s")
-
-# Anvil never looks whether its parent still lives. So a shell stands between: its standard input is a pipe that only we
-# hold, and when that ends, because we ended (also by kill -9), anvil is ended too. The shell stays until anvil is gone.
-_LIFELINE = """
-trap : TERM
-exec 3<&0
-"$@" </dev/null 3<&- &
-child=$!
-{ read -r _ <&3; kill -TERM $child; } >/dev/null 2>&1 &
-lifeline=$!
-exec 3<&-
-while kill -0 $child 2>/dev/null; do wait $child; code=$?; done
-kill -KILL $lifeline 2>/dev/null
-exit $code
-"""
 
 
 class AnvilMissingError(MisuseError):
@@ -134,14 +121,7 @@ class Anvil:
             command += ["--block-time", f"{self._block_seconds:g}"]
         self._output = b""
         self._spoken, self._drained = trio.Event(), trio.Event()
-        # A terminal's Ctrl-C reaches the whole group: in one of its own, anvil ends when we say so.
-        self._process = await trio.lowlevel.open_process(
-            ["/bin/sh", "-c", _LIFELINE, "anvil-lifeline", *command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        self._process = await open_with_lifeline(command, stderr=subprocess.STDOUT)
         self._nursery.start_soon(self._drain, self._process)
         try:
             with trio.fail_after(START_SECONDS_MAX):

@@ -51,7 +51,7 @@ class Application:
         self._guard = Guard(token=token, host=host)
         self._ready = ready
         self._running = 0
-        closing = closing or trio.Event()
+        closing = closing if closing is not None else trio.Event()
         routes: list[BaseRoute] = [
             Route("/healthz", _Probe(lambda: True, "alive"), methods=["GET"]),
             Route("/readyz", _Probe(ready, "ready"), methods=["GET"]),
@@ -139,7 +139,7 @@ async def serve(
     `GRACE_S` seconds. Cancelled, all ends at once; what a call had already written stays. Raises `OutsideError` when
     it cannot listen.
     """
-    stopping = stop or trio.Event()
+    stopping = stop if stop is not None else trio.Event()
     application = Application(face, token=token, host=host, ready=ready, closing=stopping)
     listener = _listen(host, port)
     shown = f"[{host}]" if ":" in host else host
