@@ -20,23 +20,23 @@ import secrets
 import signal
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import httpx
 import trio
+from p2pmem_protocol.errors import BugError, MisuseError, OutsideError
+from p2pmem_protocol.names import Address
+
 from p2pmem.api.client import HttpFace
 from p2pmem.config import template
 from p2pmem.home import Home, new_token, read_secret, write_secret
 from p2pmem.keyring import Keyring, create_agent
 from p2pmem.net.multiaddr import parse_tcp
-from p2pmem_protocol.errors import BugError, MisuseError, OutsideError
-from p2pmem_protocol.names import Address
-
-from p2pmem_devnet.lifeline import open_with_lifeline
+from p2pmem_devnet.lifeline import open_with_lifeline, send_signal
 from p2pmem_devnet.relay import Door, group_of_port, open_door
 
 log = logging.getLogger(__name__)
@@ -139,9 +139,11 @@ class NodeProcess:
                 await self._wait_ready()
         except BaseException as error:
             with trio.CancelScope(shield=True):
-                await self._end(signal.SIGKILL)
+                await self._end("KILL")
             if isinstance(error, trio.TooSlowError):
-                raise NodeFailedError(f"{self.name} was not ready within {READY_S_MAX:g} s: {self.last_words()}") from error
+                raise NodeFailedError(
+                    f"{self.name} was not ready within {READY_S_MAX:g} s: {self.last_words()}"
+                ) from error
             raise
         self.starts += 1
         log.info("node.started", extra={"node": self.name, "url": self.url})
@@ -166,21 +168,21 @@ class NodeProcess:
 
     async def kill(self) -> None:
         """SIGKILL: nothing is told to anybody. Harmless when it is not running."""
-        await self._end(signal.SIGKILL)
+        await self._end("KILL")
 
     async def stop(self) -> None:
         """Ask it to end; what is under way is finished. Harmless when it is not running."""
-        await self._end(signal.SIGTERM)
+        await self._end("TERM")
 
     async def ended(self) -> int:
         """Wait until the process ends by itself (a crash point, say), tidy up, and return its exit code."""
         if self._process is None:
             raise MisuseError(f"{self.name} is down already")
         code = await self._process.wait()
-        await self._end(signal.SIGKILL)
+        await self._end("KILL")
         return code
 
-    async def _end(self, how: signal.Signals) -> None:
+    async def _end(self, how: Literal["TERM", "KILL"]) -> None:
         process, face = self._process, self._face
         self._face = None
         self._door.lead_to(None)
@@ -188,16 +190,15 @@ class NodeProcess:
             await face.__aexit__(None, None, None)
         if process is None:
             return
-        _signal_group(process.pid, how)
+        await send_signal(process, how)
         with trio.move_on_after(STOP_S_MAX):
             await process.wait()
         if process.returncode is None:
             log.error("node.stop.late", extra={"node": self.name})
-        _signal_group(process.pid, signal.SIGKILL)  # its workers, too
+        _end_group(process.pid)  # its workers, too
         await process.wait()
-        if process.stdin is None:
-            raise BugError("a process was started without its lifeline")
-        await process.stdin.aclose()
+        if process.stdin is not None:
+            await process.stdin.aclose()
         await self._drained.wait()
         self._process = None
 
@@ -326,11 +327,9 @@ def make_home(home: Home, label: str, network: str) -> Address:
     return agent
 
 
-def _signal_group(group: int, how: signal.Signals) -> None:
-    try:
-        os.killpg(group, how)
-    except ProcessLookupError:
-        return
+def _end_group(group: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
 
 
 def _processes_of(group: int) -> list[Path]:

@@ -1,10 +1,17 @@
 """Run one node: what a fleet starts as a process of its own."""
+
 from __future__ import annotations
-import logging, signal, sys
+
+import logging
+import signal
+import sys
+
 import trio
+
 from p2pmem.config import load
 from p2pmem.home import Home
 from p2pmem.node import run_node
+
 
 async def main() -> None:
     home = Home.find(sys.argv[1])
@@ -16,5 +23,7 @@ async def main() -> None:
             async for _ in signals:
                 nursery.cancel_scope.cancel()
                 break
+
+
 logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
 trio.run(main)

@@ -42,7 +42,7 @@ from p2pmem_protocol.names import GraphId
 from p2pmem_protocol.negentropy import Initiator
 from p2pmem_protocol.roster import SignedHeader
 
-from p2pmem.exchange.holdings import Holdings, How, Source
+from p2pmem.exchange.holdings import Holdings, How, Offered, Source
 from p2pmem.net.framing import FrameReader, send_frames
 from p2pmem.net.seam import Network, PeerId, Stream
 
@@ -228,7 +228,7 @@ class SyncClient:
 
     async def _take(self, line: _Line, items: Sequence[bytes], refused: Refused, waiting: list[bytes] | None) -> int:
         """Admit; evidence whose subject is not held goes to `waiting` once, everything else refused is noted."""
-        outcomes = await self._holdings.admit(items, Source(How.ROUND, line.peer))
+        outcomes = await self._holdings.admit([Offered(data) for data in items], Source(How.ROUND, line.peer))
         now_ms = self._clock.now_ms()
         for data, outcome in zip(items, outcomes, strict=True):
             if outcome.reason is None or outcome.id is None:

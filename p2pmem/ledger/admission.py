@@ -20,7 +20,7 @@ from typing import Final
 
 from p2pmem_protocol.bodies import Sealed
 from p2pmem_protocol.content import check_canonical
-from p2pmem_protocol.envelope import Envelope, Item, decode_item
+from p2pmem_protocol.envelope import Envelope, Item
 from p2pmem_protocol.errors import BugError, Reason, RefusedError
 from p2pmem_protocol.holdings import Changes
 from p2pmem_protocol.kinds import Kind
@@ -28,7 +28,7 @@ from p2pmem_protocol.limits import MINUTE_MS
 from p2pmem_protocol.names import AssetKey, GraphId
 from p2pmem_protocol.records import SealedRecord, State
 
-from p2pmem.exchange.holdings import SELF, Admitted, Source
+from p2pmem.exchange.holdings import SELF, Admitted, Offered, Source
 from p2pmem.ledger.batch import Batch, NewItem
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
@@ -59,7 +59,7 @@ class Admission:
         self._ledger = ledger
         self.refusals: Counter[Reason] = Counter()
 
-    async def admit(self, items: Sequence[bytes], source: Source) -> tuple[list[Admitted], list[RefusedError]]:
+    async def admit(self, items: Sequence[Offered], source: Source) -> tuple[list[Admitted], list[RefusedError]]:
         """Test and keep. Returns what became of each, and the refusals that are held against who sent them.
 
         When it returns, what is new is on disk. Cancelled before that, it may be in the set all the same.
@@ -67,12 +67,12 @@ class Admission:
         batch = self.new_batch(source)
         outcomes: list[Admitted] = []
         blamed: list[RefusedError] = []
-        for data in items:
+        for offered in items:
             item_id: bytes | None = None
             try:
-                item = decode_item(data)
+                item = offered.item
                 item_id = item.id
-                self.take(item, data, batch)
+                self.take(item, offered.data, batch)
             except RefusedError as refused:
                 if refused.reason is Reason.DUPLICATE and self._is_in_set(item_id):
                     outcomes.append(Admitted(item_id, is_new=False, reason=None))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections import Counter
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from p2pmem_jobs import (
     ClosedError,
     ConflictError,
     Context,
+    DiskError,
     EndedError,
     Event,
     FullError,
@@ -23,6 +25,7 @@ from p2pmem_jobs import (
     NewerSchemaError,
     NotFoundError,
     NotSerialisableError,
+    OwnedError,
     PermanentError,
     Progress,
     Queue,
@@ -104,7 +107,7 @@ async def test_ids_are_ordered_by_time_and_come_from_the_source(rig: Rig, autoju
             ids.append((await queue.submit("add", Add(1, 2))).id)
             await trio.sleep(1)
     assert ids == sorted(ids)
-    assert len(ids[0]) == 26
+    assert len(ids[0]) == 28
 
 
 async def test_what_cannot_be_a_job_is_refused_and_leaves_nothing(rig: Rig, autojump_clock: MockClock) -> None:
@@ -437,6 +440,29 @@ async def test_a_job_and_rows_of_its_submitter_are_committed_together(rig: Rig, 
         assert len(await queue.list()) == 1
 
 
+async def test_a_job_submits_another_one_once_on_behalf_of_its_owner(rig: Rig, autojump_clock: MockClock) -> None:
+    def register(queue: Queue) -> None:
+        add = queue.handler("add", version=1)(add_them)
+
+        @queue.handler("parent", version=1)
+        async def parent(context: Context, args: Add) -> str:
+            child = await context.submit("child", add, Add(args.a, 1), deadline_ms=START_MS + 10_000)
+            if context.attempt == 1:
+                await context.sleep("until the deadline is over", 20)
+                raise TransientError("again")
+            return child
+
+    async def add_them(context: Context, args: Add) -> Sum:
+        return Sum(args.a + args.b)
+
+    async with rig.open(register, memory=True) as queue:
+        job = await queue.submit("parent", Add(1, 2), owner="me")
+        child = queue.get(await job.result())
+        assert (child.parent, child.owner, child.state) == (job.id, "me", State.SUCCEEDED)
+        assert len(await queue.list()) == 2
+        assert queue.story(job.id).children == (child.id,)
+
+
 # Waits
 
 
@@ -489,7 +515,7 @@ async def test_a_wait_ends_at_its_timeout_which_a_restart_does_not_move(rig: Rig
         await trio.sleep(600)
         assert job.record().state is State.WAITING
         detail = "3 of 3"
-        await trio.sleep(60)
+        await trio.sleep(90)
         assert job.record().detail == "3 of 3"
     async with rig.open(register) as queue:
         assert await queue.job(job.id).result() == 3_600_000
@@ -882,6 +908,70 @@ async def test_ended_jobs_are_forgotten_by_age_and_by_number(rig: Rig, autojump_
             assert rig.database.read(lambda c, t=table: c.execute(f"SELECT count(*) FROM {t}").fetchone()) == (0,)
         again = await queue.submit("add", Add(7, 0), dedupe_key="7")
         assert again.id != jobs[7].id
+
+
+async def test_a_disk_that_is_full_for_a_while_delays_jobs_and_loses_none(
+    rig: Rig, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+
+    def register(queue: Queue) -> None:
+        @queue.handler("long", version=1)
+        async def long(context: Context, args: Add) -> str:
+            await trio.sleep(10)
+            return "x" * 100_000
+
+    async with rig.open(register) as queue:
+        jobs = [await queue.submit("long", Add(n, 0)) for n in range(5)]
+        await trio.sleep(5)
+        writer = rig.database._files.writer
+        pages = writer.execute("PRAGMA page_count").fetchone()[0]
+        writer.execute(f"PRAGMA max_page_count = {pages}")
+        await trio.sleep(60)
+        refused = 0
+        for number in range(100):
+            try:
+                await queue.submit("long", Add(number, 1), dedupe_key="x" * 400 + str(number))
+            except DiskError:
+                refused += 1
+        assert refused
+        assert {job.record().state for job in jobs} == {State.RUNNING}
+        writer.execute("PRAGMA max_page_count = 1000000")
+        for job in jobs:
+            assert len(await job.result()) == 100_000
+        for record in await queue.list():
+            await queue.job(record.id).result()
+        assert queue.statistics().ended == 5 + 100 - refused
+        assert all(job.record().attempt == 1 for job in jobs)
+
+
+async def test_a_queue_that_stops_while_the_disk_is_full_leaves_its_jobs_to_the_next_start(
+    rig: Rig, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+
+    def register(queue: Queue) -> None:
+        @queue.handler("long", version=1)
+        async def long(context: Context, args: Add) -> str:
+            await trio.sleep(10)
+            return "x" * 100_000
+
+    async with rig.open(register) as queue:
+        job = await queue.submit("long", Add(1, 0))
+        await settle()
+        writer = rig.database._files.writer
+        writer.execute(f"PRAGMA max_page_count = {writer.execute('PRAGMA page_count').fetchone()[0]}")
+        await trio.sleep(60)
+    assert rig.clock.now_ms() < START_MS + 100_000
+    async with rig.open(register) as queue:
+        assert len(await queue.job(job.id).result()) == 100_000
+        assert queue.get(job.id).attempt == 2
+
+
+async def test_two_queues_on_one_file_are_told_apart_by_its_owner(rig: Rig, autojump_clock: MockClock) -> None:
+    async with rig.open(adding):
+        with pytest.raises(OwnedError, match="is in use by process"):
+            await raise_inside(rig.open(adding))
 
 
 async def test_a_newer_schema_is_refused(rig: Rig, autojump_clock: MockClock) -> None:
