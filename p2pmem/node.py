@@ -331,8 +331,9 @@ class _Built:
             nursery.start_soon(self._watch.run)
 
     def _announce(self) -> tuple[str, ...]:
+        """Where others can dial us: what was set, when something was; a router's inside is of no use to them."""
         named = tuple(f"{address}/p2p/{self._net.peer_id}" for address in self._settings.announce)
-        return (*named, *self._net.addresses())
+        return named or self._net.addresses()
 
 
 @asynccontextmanager
