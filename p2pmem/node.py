@@ -387,7 +387,7 @@ async def _open_chain(config: Config, keyring: Keyring) -> AsyncIterator[OpenCha
 async def run_node(home: Home, config: Config, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
     """Run the node of a home directory with libp2p and HTTP until cancelled. Reports its HTTP address when ready."""
     home.need()
-    from p2pmem.api.server import serve as serve_http
+    from p2pmem.api.server import serve_http
     from p2pmem.net.libp2p_host import Libp2pNetwork
 
     keyring = Keyring.load(home)
