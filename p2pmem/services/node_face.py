@@ -441,9 +441,9 @@ class NodeFace:
             "reference": f"{view.key.asset}@{view.key.version}",
             "statement": line.decode(),
             "root": hex_id(content.root),
-            "count": content.line_count,
+            "leaves": content.line_count,
             "leaf": hex_id(proof.leaf),
-            "siblings": [hex_id(sister) for sister in proof.hashes],
+            "proof": [hex_id(sister) for sister in proof.hashes],
         }
 
     async def recall(

@@ -1,7 +1,7 @@
 """The nesting of JSON from others, bounded before a parser sees it.
 
-Python's parser recurses in C. It is guarded by the recursion limit, but that belongs to the whole process, and libraries
-raise it (one of Ethereum's to 100,000): from then on a few hundred kilobytes of brackets end the process.
+Python's parser recurses in C. It is guarded by the recursion limit, but that belongs to the whole process, and
+libraries raise it (one of Ethereum's to 100,000): from then on a few hundred kilobytes of brackets end the process.
 """
 
 from __future__ import annotations
