@@ -11,6 +11,12 @@ from dataclasses import dataclass
 from enum import Enum, unique
 from typing import Protocol
 
+from p2pmem_protocol.errors import MisuseError
+
+
+class NotFoundError(MisuseError):
+    """There is no such graph, version, draft, review or request; or it is not yours, which is the same answer."""
+
 
 @unique
 class Layer(Enum):
@@ -248,6 +254,47 @@ class JobView:
 
 
 @dataclass(frozen=True, slots=True)
+class JobEventView:
+    """A change of a job's state, or of its progress. `reason` says in words why."""
+
+    at_ms: int
+    attempt: int
+    state: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobStepView:
+    """A step that is done and will not be done again."""
+
+    name: str
+    attempt: int
+    ended_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobEffectView:
+    """Something that the job does outside of this node. `note` says what to look for there; `done_ms` 0: not known."""
+
+    key: str
+    note: str
+    state: str
+    intended_ms: int
+    done_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobStory:
+    """All that is known of a job, oldest first. `children` are the ids of jobs that it submitted."""
+
+    job: JobView
+    events: tuple[JobEventView, ...]
+    steps: tuple[JobStepView, ...]
+    effects: tuple[JobEffectView, ...]
+    children: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ReviewView:
     """A proposal that waits for this node's verifier."""
 
@@ -314,7 +361,7 @@ class ChangeEvent:
 
 
 class Face(Protocol):
-    """All that a node does for its users. Errors are those of `p2pmem_protocol.errors`.
+    """All that a node does for its users. Errors are those of `p2pmem_protocol.errors`, `NotFoundError` among them.
 
     Nothing is acknowledged before it is on disk. Cancelling a call never undoes what it had already written.
     """
@@ -381,9 +428,21 @@ class Face(Protocol):
     async def job(self, job: str, *, wait_ms: int = 0) -> JobView:
         """The job; waits at most so long for its end."""
 
-    async def jobs(self, *, state: str | None, limit: int) -> tuple[JobView, ...]: ...
+    async def jobs(self, *, state: str | None, limit: int, before: str | None = None) -> tuple[JobView, ...]:
+        """Jobs, newest first. For the next page, `before` is the id of the last one of this page."""
+
+    async def job_story(self, job: str) -> JobStory: ...
+
+    def watch_job(self, job: str) -> AsyncIterator[JobView]:
+        """The job as it is now and after each change, until it has ended. Intermediate states may be left out."""
 
     async def cancel_job(self, job: str) -> JobView: ...
+
+    async def retry_job(self, job: str) -> JobView:
+        """A new job in place of one that failed or was cancelled; it has the steps and effects of the old one."""
+
+    async def resolve_job(self, job: str, *, outcome: str) -> JobView:
+        """A person's word on a job whose outcome is unknown: `succeeded`, `failed`, or `retry`."""
 
     async def versions(self, graph: str, *, layer: Layer | None, min_trust: str | None) -> tuple[VersionView, ...]:
         """All live versions. With `min_trust` those that are current at that floor."""
@@ -396,7 +455,7 @@ class Face(Protocol):
     async def certificate(self, graph: str, reference: str) -> CertificateView: ...
 
     async def proof(self, graph: str, reference: str, statement: str) -> dict[str, object]:
-        """Membership of one statement: leaf, siblings, root, count."""
+        """Membership of one statement, an N-Quads line: `statement`, `root`, `leaves`, `leaf` and `proof`, its hashes."""
 
     async def recall(
         self, question: str, *, graph: str | None, min_trust: str | None, min_m: int, limit: int

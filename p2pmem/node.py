@@ -13,13 +13,14 @@ import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import trio
 from p2pmem_jobs import Blocking, Clock, CrashPoint, Queue, SystemClock, ThreadBlocking, open_database
 from p2pmem_jobs.database import no_crash
-from p2pmem_protocol.errors import MisuseError, RefusedError
+from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.names import Address, network_id
 
 from p2pmem.config import Config
@@ -32,10 +33,9 @@ from p2pmem.ledger.admission import Admission
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.ledger.ledger_holdings import LedgerHoldings
 from p2pmem.ledger.rosters import Rosters
-from p2pmem.net.framing import FrameReader
 from p2pmem.net.penalties import Penalties
-from p2pmem.net.seam import Network, OpenNetwork, PeerId, Stream
-from p2pmem.net.sessions import Session, Sessions
+from p2pmem.net.seam import Network, OpenNetwork
+from p2pmem.net.sessions import Sessions
 from p2pmem.recall.recalling import Recalling
 from p2pmem.recall.text_index import open_text_index
 from p2pmem.services.auditing import Auditing
@@ -190,41 +190,54 @@ class _Built:
         self._facts = ChainFacts(ledger, chain.settings.chain_id if chain else 0, contract)
         self.showing = Showing(ledger, self._facts)
         self._penalties = Penalties(net)
-        self._admission = Admission(ledger)
+        self._admission = Admission(ledger, at.blocking)
         self._rosters = Rosters(ledger, self._admission)
-        holdings = LedgerHoldings(ledger, self._admission, self._rosters, self._penalties.punish)
-        self._sessions = Sessions(
-            network=net,
-            network_id=ledger.network,
-            membership=ledger,
-            papers=papers,
-            clock=at.clock,
-            serve=self._serve,
-            penalise=self._penalise,
-        )
-        self._exchange = Exchange(
-            network=net,
-            sessions=self._sessions,
-            holdings=holdings,
-            raw=ledger.raw,
-            clock=at.clock,
-            chance=random.Random(at.random_bytes(16)),  # noqa: S311 - spreads load, keeps no secret
-            announce=self._announce,
-            penalise=self._penalise,
-        )
+        self._make_exchange(papers)
         self._signing = Signing(ledger, keyring)
         self._drafting = Drafting(ledger, self._signing, imports, at.blocking)
-        self._membership = Membership(ledger, self._admission, self._rosters, keyring)
+        self._make_membership(keyring, papers)
+        self._make_jobs()
+        self._keeper = Keeper(ledger, self._admission)
+        self._watch = self._make_watch(chain) if chain else None
+
+    def _make_exchange(self, papers: OwnPapers) -> None:
+        """The two know each other: the exchange serves sessions, and asks them who may have what."""
+        holdings = LedgerHoldings(self._ledger, self._admission, self._rosters, self._penalties.punish)
+        self._sessions = Sessions(
+            network=self._net,
+            network_id=self._ledger.network,
+            membership=self._ledger,
+            papers=papers,
+            clock=self._at.clock,
+            serve=lambda session, stream, reader: self._exchange.serve(session, stream, reader),
+            penalise=self._penalties.punish,
+        )
+        self._exchange = Exchange(
+            network=self._net,
+            sessions=self._sessions,
+            holdings=holdings,
+            raw=self._ledger.raw,
+            clock=self._at.clock,
+            chance=random.Random(self._at.random_bytes(16)),  # noqa: S311 - spreads load, keeps no secret
+            announce=self._announce,
+            penalise=self._penalties.punish,
+        )
+
+    def _make_membership(self, keyring: Keyring, papers: OwnPapers) -> None:
+        self._membership = Membership(self._ledger, self._admission, self._rosters, keyring)
         self._joining = Joining(
-            network=net,
-            ledger=ledger,
+            network=self._net,
+            ledger=self._ledger,
             rosters=self._rosters,
             membership=self._membership,
             papers=papers,
             dialer=self._exchange.dialer,
             announce=self._announce,
-            penalise=self._penalise,
+            penalise=self._penalties.punish,
         )
+
+    def _make_jobs(self) -> None:
+        ledger, queue = self._ledger, self._queue
         outgoing = self._outgoing = Outgoing(ledger, self._admission)
         self._sharing = SharingJobs(ledger, self._signing, self._drafting, outgoing, self._facts, queue)
         self._verifying = VerifyingJobs(ledger, self._signing, outgoing, queue)
@@ -234,10 +247,8 @@ class _Built:
             self._signing,
             self._verifying,
             queue,
-            reviews_by_itself=settings.reviews_by_itself,
+            reviews_by_itself=self._settings.reviews_by_itself,
         )
-        self._keeper = Keeper(ledger, self._admission)
-        self._watch = self._make_watch(chain) if chain else None
 
     def _make_watch(self, chain: OpenChain) -> ChainWatch:
         set_ = chain.settings
@@ -320,15 +331,10 @@ class _Built:
         if self._watch is not None:
             nursery.start_soon(self._watch.run)
 
-    async def _serve(self, session: Session, stream: Stream, reader: FrameReader) -> None:
-        await self._exchange.serve(session, stream, reader)
-
-    def _penalise(self, peer: PeerId, refused: RefusedError) -> None:
-        self._penalties.punish(peer, refused)
-
     def _announce(self) -> tuple[str, ...]:
+        """Where others can dial us: what was set, when something was; a router's inside is of no use to them."""
         named = tuple(f"{address}/p2p/{self._net.peer_id}" for address in self._settings.announce)
-        return (*named, *self._net.addresses())
+        return named or self._net.addresses()
 
 
 @asynccontextmanager
@@ -400,7 +406,8 @@ async def run_node(home: Home, config: Config, *, task_status: trio.TaskStatus[s
         open_node(settings, keyring, network, Places.of(home), Surroundings(), chain) as node,
         trio.open_nursery() as nursery,
     ):
-        url: str = await nursery.start(serve_http, node.face, token, config.http_host, config.http_port)
+        serve = partial(serve_http, node.face, token=token, host=config.http_host, port=config.http_port)
+        url: str = await nursery.start(serve)
         _write_run_file(home, url, node.network)
         try:
             task_status.started(url)

@@ -8,6 +8,7 @@ Each asset has five statements, one of which many assets share; the assets lie i
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 import shutil
@@ -15,9 +16,10 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import TypeVar, TypeVarTuple
+from typing import TypeVar
 
 import trio
+from p2pmem_jobs.blocking import ThreadBlocking
 
 from p2pmem.recall.passages import extract_passages
 from p2pmem.recall.text_index import TextEntry, TextFilter, TextIndex, open_text_index
@@ -26,20 +28,12 @@ from p2pmem.store.projection import OxigraphProjection, open_projection
 from p2pmem.store.query_worker import open_query_workers
 from p2pmem.store.terms import Iri
 
-T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
+U = TypeVar("U")
 Figures = dict[str, float]
 
 AGGREGATES = [f"did:dkg:context-graph:0x{'0' * 40}/bench/_shared_memory/level-{level}" for level in range(4)]
 LOOKUPS = 2_000
 QUERIES = 300
-
-
-class Threads:
-    """Blocking calls in worker threads, as a node runs them."""
-
-    async def run(self, fn: Callable[[*Ts], T], *args: *Ts) -> T:
-        return await trio.to_thread.run_sync(fn, *args)
 
 
 def main() -> None:
@@ -61,14 +55,22 @@ def main() -> None:
             print(f"{name:<66} {figure:>12,.2f}")
 
 
+def resident_mb() -> float:
+    """Memory of this process, in MB; 0 where the system does not say."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return 0
+    return int(status.read_text().split("VmRSS:")[1].split()[0]) / 1_000
+
+
 async def bench(folder: Path, assets: int, batch: int, chance: random.Random) -> Figures:
     figures: Figures = {}
-    async with open_projection(folder / "store", Threads()) as projection:
+    async with open_projection(folder / "store", ThreadBlocking()) as projection:
         await bench_store(projection, figures, assets, batch, chance)
         await bench_workers(projection, folder / "snapshots", figures, assets, chance)
         await bench_sweep(projection, figures, assets, batch)
         await projection.check()
-    async with open_text_index(folder / "text.sqlite", Threads()) as index:
+    async with open_text_index(folder / "text.sqlite", ThreadBlocking()) as index:
         await bench_text(index, figures, assets, batch, chance)
     return figures
 
@@ -76,12 +78,13 @@ async def bench(folder: Path, assets: int, batch: int, chance: random.Random) ->
 async def bench_store(
     projection: OxigraphProjection, figures: Figures, assets: int, batch: int, chance: random.Random
 ) -> None:
-    placements = [place(number, number % 4) for number in range(assets)]
-
     async def put(some: list[Placement]) -> None:
         await projection.apply(projection.position + 1, some)
 
+    placements = [place(number, number % 4) for number in range(assets)]
+    held_mb = resident_mb()
     await rate(figures, "assets put", put, placements, batch)
+    figures[f"memory of the store after {assets} assets, MB"] = resident_mb() - held_mb
     single = [place(number, number % 4) for number in range(assets, assets + 1_000)]
     await rate(figures, "assets put", put, single, 1)
     moved = [place(number, (number + 1) % 4) for number in range(min(assets, 10_000))]
@@ -105,7 +108,7 @@ async def bench_store(
 async def bench_workers(
     projection: OxigraphProjection, directory: Path, figures: Figures, assets: int, chance: random.Random
 ) -> None:
-    async with open_query_workers(projection, directory, Threads(), workers=1) as workers:
+    async with open_query_workers(projection, directory, ThreadBlocking(), workers=1) as workers:
 
         async def ask(number: int) -> None:
             text = f"SELECT * {{ <http://example.org/s/{number}> ?p ?o }}"
@@ -133,10 +136,10 @@ async def bench_sweep(projection: OxigraphProjection, figures: Figures, assets: 
 
 async def bench_text(index: TextIndex, figures: Figures, assets: int, batch: int, chance: random.Random) -> None:
     words = [f"word{number}" for number in range(20_000)]
-    weights = [1 / (rank + 2) for rank in range(len(words))]
+    weights = list(itertools.accumulate(1 / (rank + 2) for rank in range(len(words))))
     entries = []
     for number in range(assets):
-        text = " ".join(chance.choices(words, weights, k=40))
+        text = " ".join(chance.choices(words, cum_weights=weights, k=40))
         content = f'<http://example.org/s/{number}> <http://example.org/says> "{text}" .\n'.encode()
         passages = extract_passages(content).passages
         author, layer = f"0x{number % 50}", "shared"
@@ -149,7 +152,7 @@ async def bench_text(index: TextIndex, figures: Figures, assets: int, batch: int
     filter_ = TextFilter(("cg",), now_ms=1, least_level=1)
 
     async def search(count: int) -> None:
-        await index.search(" ".join(chance.choices(words, weights, k=count)), 10, filter_)
+        await index.search(" ".join(chance.choices(words, cum_weights=weights, k=count)), 10, filter_)
 
     await latency(figures, "search, any of 3 words, top 10", search, [3] * 200)
     await latency(figures, "search, any of 8 words, top 10", search, [8] * 200)
@@ -166,9 +169,6 @@ def place(number: int, level: int) -> Placement:
     lines = [f'{subject} <http://example.org/p/{part}> "value {number} of {part}" .\n' for part in range(4)]
     lines.append(f"<http://example.org/topic/{number % 100}> <http://example.org/in> <http://example.org/field> .\n")
     return Placement(f"urn:bench:asset:{number}", AGGREGATES[level], "".join(lines).encode())
-
-
-U = TypeVar("U")
 
 
 async def rate(

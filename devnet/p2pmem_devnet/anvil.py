@@ -4,13 +4,16 @@
         account = await anvil.new_account()
         contract = await anvil.deploy_anchor(network, account)
 
-The chain's money is worthless, so whoever asks gets an account with plenty. The state is written to a file every
-second and at a clean stop: after `kill` (SIGKILL) and `start` the last second may be missing, which is just what a
-reorganisation looks like to a node. States of older blocks are not kept over a restart (they are 35 kB a block).
+The chain's money is worthless, so whoever asks gets an account with plenty. What happened is kept in a file, written
+anew within a second of a new block and at a clean stop: after `kill` (SIGKILL) and `start` the last second may be
+missing, which is just what a reorganisation looks like to a node. Anvil's own `--state-interval` is not used: it writes
+in place, and a kill in that moment leaves a file that anvil cannot read. States of older blocks are not kept over a
+restart (they are 35 kB a block), nor are transactions that wait for a block.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 import logging
 import os
@@ -22,11 +25,14 @@ import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import httpx
 import trio
 from p2pmem_protocol.errors import MisuseError, OutsideError
+
+from p2pmem.chain.posting import json_request
+from p2pmem_devnet.lifeline import open_with_lifeline, send_signal
 
 if TYPE_CHECKING:
     from eth_account.signers.local import LocalAccount
@@ -38,26 +44,11 @@ NPM_DIRECTORY = Path(__file__).parent / "npm"
 CHAIN_ID = 31_337
 START_SECONDS_MAX = 20.0
 STOP_SECONDS_MAX = 10.0
-STATE_INTERVAL_SECONDS = 1
+KEEP_SECONDS = 1.0
 OUTPUT_BYTES_KEPT = 16 * 1024
 ONE_ETHER_WEI = 10**18
 
 _LISTENING = re.compile(rb"Listening on 127\.0\.0\.1:(\d+)\s")
-
-# Anvil never looks whether its parent still lives. So a shell stands between: its standard input is a pipe that only we
-# hold, and when that ends, because we ended (also by kill -9), anvil is ended too. The shell stays until anvil is gone.
-_LIFELINE = """
-trap : TERM
-exec 3<&0
-"$@" </dev/null 3<&- &
-child=$!
-{ read -r _ <&3; kill -TERM $child; } >/dev/null 2>&1 &
-lifeline=$!
-exec 3<&-
-while kill -0 $child 2>/dev/null; do wait $child; code=$?; done
-kill -KILL $lifeline 2>/dev/null
-exit $code
-"""
 
 
 class AnvilMissingError(MisuseError):
@@ -104,8 +95,12 @@ class Anvil:
         self._process: trio.Process | None = None
         self._spoken, self._drained = trio.Event(), trio.Event()
         self._output = b""
+        self._keeping = trio.CancelScope()
+        self._keep_lock = trio.Lock()
+        self._kept: tuple[str, int] | None = None
+        self._fundings = 0  # the only change that we make without a block
         self._port = 0
-        self._client = httpx.AsyncClient(trust_env=False, timeout=30)
+        self._client = httpx.AsyncClient(trust_env=False)
 
     @property
     def url(self) -> str:
@@ -128,20 +123,14 @@ class Anvil:
         """Start, and return when it answers. Cancelled, no process is left."""
         assert self.pid is None, "anvil is running"
         command = [str(self._binary), "--host", "127.0.0.1", "--port", str(self._port), "--chain-id", str(CHAIN_ID)]
-        command += ["--state", str(self.state_file), "--state-interval", str(STATE_INTERVAL_SECONDS)]
         command += ["--accounts", "0", "--no-cors"]
+        if self.state_file.exists():
+            command += ["--load-state", str(self.state_file)]
         if self._block_seconds is not None:
             command += ["--block-time", f"{self._block_seconds:g}"]
         self._output = b""
         self._spoken, self._drained = trio.Event(), trio.Event()
-        # A terminal's Ctrl-C reaches the whole group: in one of its own, anvil ends when we say so.
-        self._process = await trio.lowlevel.open_process(
-            ["/bin/sh", "-c", _LIFELINE, "anvil-lifeline", *command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        self._process = await open_with_lifeline(command, stderr=subprocess.STDOUT)
         self._nursery.start_soon(self._drain, self._process)
         try:
             with trio.fail_after(START_SECONDS_MAX):
@@ -154,44 +143,79 @@ class Anvil:
                     raise AnvilError(f"{self.url} is another chain than the one started")
         except BaseException as error:
             with trio.CancelScope(shield=True):
-                await self._end(signal.SIGKILL)
+                await self._end("KILL")
             if isinstance(error, trio.TooSlowError):
                 raise AnvilError(
                     f"anvil did not answer within {START_SECONDS_MAX:g} s: {self._last_words()}"
                 ) from error
             raise
+        self._keeping = trio.CancelScope()
+        self._nursery.start_soon(self._keep_on, self._keeping)
         log.info("anvil.started", extra={"url": self.url, "pid": self.pid})
 
     async def stop(self) -> None:
         """End it in peace; the state is written. Harmless if it is not running."""
-        await self._end(signal.SIGTERM)
+        if self.pid is not None:
+            try:
+                with trio.fail_after(STOP_SECONDS_MAX):
+                    await self.keep()
+            except (AnvilError, trio.TooSlowError) as error:
+                log.warning("anvil.state.not_kept", extra={"error": type(error).__name__})
+        await self._end("TERM")
 
     async def kill(self) -> None:
         """SIGKILL: what was not written yet is lost. Harmless if it is not running."""
-        await self._end(signal.SIGKILL)
+        await self._end("KILL")
 
     async def restart(self) -> None:
         """Stop and start again, with the state."""
         await self.stop()
         await self.start()
 
-    async def _end(self, how: signal.Signals) -> None:
+    async def _end(self, how: Literal["TERM", "KILL"]) -> None:
         process = self._process
         if process is None:
             return
+        self._keeping.cancel()
+        assert process.stdin is not None
         if process.returncode is None:
-            os.killpg(process.pid, how)
+            await send_signal(process, how)
         with trio.move_on_after(STOP_SECONDS_MAX):
             await process.wait()
         if process.returncode is None:
             log.error("anvil.stop.late", extra={"pid": process.pid})
             os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
-        assert process.stdin is not None
         await process.stdin.aclose()
         await self._drained.wait()
         self._process = None
         log.info("anvil.ended", extra={"returncode": process.returncode})
+
+    async def keep(self) -> None:
+        """Write the state to its file now, if anything happened since. The file is old or new, never torn."""
+        async with self._keep_lock:
+            head = await self.rpc("eth_getBlockByNumber", "latest", False)
+            seen = (head["hash"], self._fundings)
+            if seen == self._kept:
+                return
+            dumped = str(await self.rpc("anvil_dumpState"))
+            state = gzip.decompress(bytes.fromhex(dumped.removeprefix("0x")))
+            await trio.to_thread.run_sync(self._write_state, state)
+            self._kept = seen
+
+    def _write_state(self, state: bytes) -> None:
+        fresh = self.state_file.with_suffix(".new")
+        fresh.write_bytes(state)
+        fresh.replace(self.state_file)
+
+    async def _keep_on(self, scope: trio.CancelScope) -> None:
+        with scope:
+            while True:
+                await trio.sleep(KEEP_SECONDS)
+                try:
+                    await self.keep()
+                except AnvilError as error:
+                    log.warning("anvil.state.not_kept", extra={"error": str(error)})
 
     async def _drain(self, process: trio.Process) -> None:
         """Read what anvil prints, so that its pipe never fills, and set `_spoken` when it listens or has ended."""
@@ -222,7 +246,7 @@ class Anvil:
         """Ask anvil itself, also for what only a development chain can do. `AnvilError` if it refuses or is away."""
         request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": list(params)}
         try:
-            answer = (await self._client.post(self.url, json=request)).json()
+            answer = (await self._client.send(json_request(self.url, json.dumps(request).encode(), 30.0))).json()
         except (httpx.HTTPError, json.JSONDecodeError) as error:
             raise AnvilError(f"anvil at {self.url} does not answer {method}: {type(error).__name__}") from error
         if "error" in answer:
@@ -252,6 +276,7 @@ class Anvil:
     async def fund(self, address: str, ether: int = 100) -> None:
         """Set the balance of an address (0x and hex)."""
         await self.rpc("anvil_setBalance", address, hex(ether * ONE_ETHER_WEI))
+        self._fundings += 1
 
     async def deploy_anchor(self, network: bytes, account: LocalAccount | None = None) -> bytes:
         """Put our contract on the chain and return its address. Without automine, mine a block meanwhile."""

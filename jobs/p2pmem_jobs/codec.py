@@ -30,6 +30,7 @@ TEXT_BYTES_MAX = 1024 * 1024
 # A JSON value
 Json = None | bool | int | float | str | list[Any] | dict[str, Any]
 _BYTES = "$bytes"
+_ENCODER = json.JSONEncoder(separators=(",", ":"), sort_keys=True, ensure_ascii=False, allow_nan=False)
 
 
 class _Undeclared:
@@ -41,7 +42,7 @@ UNDECLARED: Any = _Undeclared
 
 def encode(value: object, declared: Any = UNDECLARED) -> str:
     """The text of a value. Errors: `NotSerialisableError`."""
-    text = json.dumps(_encode(value, declared, "value", 0), separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+    text = _ENCODER.encode(_encode(value, declared, "value", 0))
     if len(text) > TEXT_BYTES_MAX or len(text.encode()) > TEXT_BYTES_MAX:
         raise NotSerialisableError(
             f"the value is larger than {TEXT_BYTES_MAX} bytes; store it elsewhere and pass its key"

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import Enum, unique
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import trio
 
@@ -17,10 +17,16 @@ from . import codec, work
 from .clock import Clock
 from .database import CrashPoint, Database
 from .errors import MisuseError, NotDoneError, OutcomeUnknownError, WaitedTooLongError
+from .handlers import Handler
 from .reading import steps_of
 from .records import Claimed, Progress
 from .signals import Listener, Signal
 
+if TYPE_CHECKING:
+    from .job import Submission
+
+A = TypeVar("A")
+R = TypeVar("R")
 T = TypeVar("T")
 NAME_CHARACTERS_MAX = 200
 _LOOK_AT_THE_CLOCK_EVERY_S = 60.0  # the wall clock may step while we sleep
@@ -61,7 +67,13 @@ class Context:
     """
 
     def __init__(
-        self, run: RunOfJob, database: Database, clock: Clock, look_every_s: float, crash_point: CrashPoint
+        self,
+        run: RunOfJob,
+        database: Database,
+        clock: Clock,
+        look_every_s: float,
+        crash_point: CrashPoint,
+        prepare: Callable[..., Submission],
     ) -> None:
         self._run = run
         self._claimed = run.claimed
@@ -69,6 +81,7 @@ class Context:
         self._clock = clock
         self._look_every_s = look_every_s
         self._crash_point = crash_point
+        self._prepare = prepare
         self._used: set[str] = set()
         self._done: dict[str, str] = {}
         if self._claimed.has_work:
@@ -157,6 +170,17 @@ class Context:
         result = await self._database.write(write, after)
         self._crash_at(name, "after")
         return result
+
+    async def submit(self, name: str, kind: Handler[A, R] | str, args: A, **options: Any) -> str:
+        """A step that submits another job, once, on behalf of this one and of its owner; returns the id.
+
+        `options` are those of `Queue.submit`. To wait for it, wait for what it does; a handler that awaits its result
+        keeps its place meanwhile. Errors: as `Queue.submit`.
+        """
+        if name in self._done:
+            return await self.step(name, lambda: "", returns=str)
+        submission = self._prepare(kind, args, **{"parent": self.job_id, "owner": self.owner, **options})
+        return await self.step_rows(name, submission.insert, returns=str, after=submission.announce)
 
     # Waiting
 
@@ -267,16 +291,15 @@ class Context:
         try:
             result = await try_()
         except NotDoneError:
-            with trio.CancelScope(shield=True):
-                await self._database.write(lambda c: work.effect_not_done(c, self._claimed, key))
+            await self._database.write(lambda c: work.effect_not_done(c, self._claimed, key), shield=True)
             raise
         self._crash_at(key, "tried")
         return await self._effect_done(key, result, declared)
 
     async def _effect_done(self, key: str, result: T, declared: Any) -> T:
         text = codec.encode(result, declared)
-        with trio.CancelScope(shield=True):
-            await self._database.write(lambda c: work.effect_done(c, self._claimed, key, self._clock.now_ms(), text))
+        now_ms = self._clock.now_ms()
+        await self._database.write(lambda c: work.effect_done(c, self._claimed, key, now_ms, text), shield=True)
         self._crash_at(key, "after")
         return result
 

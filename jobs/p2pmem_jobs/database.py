@@ -31,15 +31,14 @@ from typing import Any, Generic, TypeVar
 import trio
 
 from .blocking import Blocking
-from .errors import BugError, ClosedError, DiskError, JobsError, MisuseError, OutsideError
+from .errors import BugError, ClosedError, DiskError, MisuseError, OutsideError
 from .files import MEMORY, Files, map_sqlite_error, map_sqlite_errors, open_files
+from .plain_nursery import open_plain_nursery
 from .schema import Migration, apply_migrations
 
 T = TypeVar("T")
 Write = Callable[[sqlite3.Connection], T]
 CrashPoint = Callable[[str], None]
-
-_INSTRUCTIONS_BETWEEN_LOOKS = 20_000  # of SQLite's machine; about a millisecond
 
 # SQLite asks the authoriser when it compiles a statement, and Python keeps compiled statements by their text. The mark
 # keeps ours apart from the same words in a write, which must be refused.
@@ -132,7 +131,7 @@ class Database:
         self._files = files
         self._blocking = blocking
         self._limits = limits
-        self._crash_point = crash_point
+        self.crash_point = crash_point
         self._queue: deque[_Operation[Any]] = deque()
         self._room = trio.Semaphore(limits.waiting_operations)
         self._idle: trio.lowlevel.Task | None = None
@@ -164,27 +163,31 @@ class Database:
 
     # Writing
 
-    async def write(self, fn: Write[T], after: Callable[[T], object] | None = None) -> T:
+    async def write(self, fn: Write[T], after: Callable[[T], object] | None = None, *, shield: bool = False) -> T:
         """Runs `fn(connection)` in the next transaction; returns its result once that is durable.
 
         `fn` runs in the writer's thread: it uses the connection and its own values, nothing else. It does not commit,
-        roll back, or run scripts. `after(result)` is called in the event loop after the commit, before any caller goes
+        roll back, or run scripts, and leaves no deferred constraint broken, which would fail its whole group.
+        `after(result)` is called in the event loop after the commit, before any caller goes
         on, in the order of the writes; it must not raise, and is not called when `fn` raised.
 
-        Errors: whatever `fn` raises, with nothing written; `DiskError` when the disk is full or refuses, with nothing
-        written; `ClosedError`.
+        Errors: whatever `fn` raises, with nothing written; `DiskError` when the disk is full or refuses, and
+        `OutsideError` when another program holds the file locked, with nothing written; `ClosedError`.
 
         Cancellation: a write that waits is withdrawn. One that has begun is waited for, and its result is returned.
+        With `shield` it is never withdrawn: for what has to be stored in any case.
         """
-        return await self._submit(_Operation(fn, after, alone=False))
+        return await self._submit(_Operation(fn, after, alone=False), shield)
 
-    async def _submit(self, operation: _Operation[T]) -> T:
-        await trio.lowlevel.checkpoint_if_cancelled()
+    async def _submit(self, operation: _Operation[T], shield: bool = False) -> T:
+        if not shield:
+            await trio.lowlevel.checkpoint_if_cancelled()
         self._refuse_if_closed()
         try:
             self._room.acquire_nowait()
         except trio.WouldBlock:
-            await self._room.acquire()
+            with trio.CancelScope(shield=shield):
+                await self._room.acquire()
             if self._closing or self._broken:
                 self._room.release()
                 self._refuse_if_closed()
@@ -193,7 +196,7 @@ class Database:
         self._wake_writer()
 
         def withdraw(_: object) -> trio.lowlevel.Abort:
-            if operation.state is not _State.QUEUED:
+            if shield or operation.state is not _State.QUEUED:
                 return trio.lowlevel.Abort.FAILED
             operation.state = _State.WITHDRAWN
             self._queue.remove(operation)
@@ -245,6 +248,8 @@ class Database:
             for operation in group:
                 operation.error = OutsideError(f"{self._files.name}: the writer could not run: {error!r}")
         self._end_group(group)
+        if self._broken is not None:
+            raise DiskError(self._broken)
 
     def _turn_away_waiting(self) -> None:
         """After a bug ended the writer: whoever waits is told, and hangs nowhere."""
@@ -306,12 +311,12 @@ class Database:
             connection.execute(_BEGIN)
             for operation in group:
                 self._run_operation(connection, operation)
-            self._crash_point("database.before_commit")
+            self.crash_point("database.before_commit")
             connection.execute(_COMMIT)
         except BaseException as error:
             self._take_back(connection, group, error)
             return
-        self._crash_point("database.after_commit")
+        self.crash_point("database.after_commit")
         failed = sum(operation.error is not None for operation in group)
         self._counts["commits"] += 1
         self._counts["failed"] += failed
@@ -368,7 +373,8 @@ class Database:
     def read(self, fn: Callable[[sqlite3.Connection], T]) -> T:
         """Runs `fn(connection)` here and now, over one snapshot that holds every committed write.
 
-        For look-ups by key: the event loop stands still meanwhile. It cannot write. It is no checkpoint.
+        For look-ups by key, from the event loop's thread: the loop stands still meanwhile. It cannot write. It is no
+        checkpoint.
         """
         self._refuse_if_closed_whole()
         if self._writing_thread == threading.get_ident():
@@ -404,14 +410,12 @@ class Database:
 
         result: T
         failure: Exception | None = None
-        reader.set_progress_handler(lambda: cancelled, _INSTRUCTIONS_BETWEEN_LOOKS)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(notice_cancellation)
             try:
-                result = await self._blocking.run(self._files.read_with, reader, fn)
+                result = await self._blocking.run(self._files.read_with, reader, fn, lambda: cancelled)
             except Exception as error:
                 failure = error
-            reader.set_progress_handler(None, 0)
             nursery.cancel_scope.cancel()
         await trio.lowlevel.checkpoint_if_cancelled()
         if failure is not None:
@@ -460,40 +464,26 @@ async def open_database(
 
     A lock file beside it names the owner; it stays when the file is closed. A file that was not closed in order is
     checked first. On leaving, what was accepted is still written; then the log is emptied and the file closed, also on
-    cancellation. `crash_point(name)` is called at the points where a test may want to kill the process.
+    cancellation. `blocking` runs the commits: when it is shared with long work, writes wait for that.
+    `crash_point(name)` is called at the points where a test may want to kill the process.
 
-    Errors: `OwnedError`, `DamagedError`, `NewerSchemaError`, `DiskError`.
+    Errors: `OwnedError`, `DamagedError`, `NewerSchemaError`, `DiskError`. When the disk fails to sync, nobody knows
+    what it holds: the block is cancelled and `DiskError` raised, for the file to be opened again.
     """
     limits = limits or Limits()
     target = None if str(path) == MEMORY else Path(path)
     files = await blocking.run(open_files, target, limits.slow_readers, limits.wal_bytes)
-    failure: BaseException | None = None
     try:
         database = Database(files, blocking, limits, crash_point)
         try:
-            async with trio.open_nursery() as nursery:
+            async with open_plain_nursery() as nursery:
                 nursery.start_soon(database._write_loop, name=f"writer of {files.name}")
                 try:
                     yield database
-                except BaseException as error:
-                    if nursery.cancel_scope.cancel_called:
-                        raise  # the writer failed; the nursery raises why
-                    failure = error
-                database._close_to_writes()
-        except BaseExceptionGroup as group:
-            raise _only_error(group) from None
+                finally:
+                    database._close_to_writes()
         finally:
             database._closed = True
     finally:
         with trio.CancelScope(shield=True):
             await blocking.run(files.close)
-    if failure is not None:
-        raise failure
-
-
-def _only_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error of this package in a group that holds one and nothing else of interest; otherwise the group."""
-    ours, others = group.split(JobsError)
-    if ours is not None and len(ours.exceptions) == 1 and others is None and isinstance(ours.exceptions[0], JobsError):
-        return ours.exceptions[0]
-    return group

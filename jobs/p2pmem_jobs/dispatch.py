@@ -13,11 +13,12 @@ from .clock import Clock
 from .database import CrashPoint, Database
 from .errors import OutsideError
 from .handlers import Handler
+from .job import Submission
 from .places import Places
-from .records import Claim, Claimed
+from .records import Claim, Claimed, Ended
 from .runs import Run, Stop
 from .signals import Listener, Signal
-from .states import FINAL, State
+from .states import State
 
 log = logging.getLogger("p2pmem_jobs")
 
@@ -38,7 +39,9 @@ class Dispatcher:
         tasks_max: int,
         look_every_s: float,
         fraction: Callable[[], float],
-        tell: Callable[[str], None],
+        prepare: Callable[..., Submission],
+        tell: Callable[[str, Ended | None], None],
+        tell_unseen: Callable[[str], None],
         tell_progress: Callable[[str], None],
         crash_point: CrashPoint,
     ) -> None:
@@ -50,17 +53,19 @@ class Dispatcher:
         self.crash_point = crash_point
         self.look_every_s = look_every_s
         self.fraction = fraction
+        self.prepare = prepare
         self.paused: frozenset[str] = frozenset()
         self.runs: dict[str, Run] = {}
         self.claimed = 0
-        self.ended = 0
+        self.ended_count = 0
         self._handlers = handlers
         self._tasks_max = tasks_max
         self._tell = tell
+        self._tell_unseen = tell_unseen
         self._tell_progress = tell_progress
         self._ready = set(handlers)  # kinds of which a claim may find something
         self._look_again_ms: int | None = 0
-        self._draining = False
+        self.stopping = trio.Event()
         self._run_ended = Signal()
 
     # The loop
@@ -68,7 +73,7 @@ class Dispatcher:
     async def dispatch(self, nursery: trio.Nursery) -> None:
         """Claims and starts jobs until it is cancelled or the queue drains."""
         with Listener((self._wake,)) as listener:
-            while not self._draining:
+            while not self.stopping.is_set():
                 room = self._room()
                 if room or self._is_time():
                     await self._claim(room, nursery)
@@ -113,9 +118,9 @@ class Dispatcher:
             run = Run(self, claimed, self._handlers[claimed.kind])
             self.runs[claimed.id] = run
             nursery.start_soon(self._run, run, name=f"{claimed.kind} {claimed.id}")
-            self._tell(claimed.id)
+            self._tell(claimed.id, None)
         for job_id in claim.expired:
-            self._tell(job_id)
+            self._tell_unseen(job_id)
         self.claimed += len(claim.jobs)
         # A kind of which the claim found less than there was room for has nothing more that is ready.
         if len(claim.jobs) < total:
@@ -126,7 +131,8 @@ class Dispatcher:
         try:
             await run.work()
         finally:
-            del self.runs[run.claimed.id]
+            if self.runs.get(run.claimed.id) is run:
+                del self.runs[run.claimed.id]
             self._run_ended.notify()
             self._wake.notify()
 
@@ -157,26 +163,33 @@ class Dispatcher:
         if job_id in self.runs:
             self.runs[job_id].stop(Stop.CANCELLED)
 
-    def changed(self, claimed: Claimed, state: State, run_at_ms: int | None) -> None:
-        if state is State.QUEUED:
-            assert run_at_ms is not None
-            self.submitted(claimed.kind, run_at_ms, claimed.deadline_ms)
-        elif state is State.WAITING and self._draining:
+    def moved(self, claimed: Claimed, state: State) -> None:
+        if state is State.WAITING and self.stopping.is_set():
             self.runs[claimed.id].stop(Stop.DRAINED)
-        elif state in FINAL:
-            self.ended += 1
-        self._tell(claimed.id)
+        self._tell(claimed.id, None)
+
+    def ended(self, claimed: Claimed, ended: Ended) -> None:
+        self.ended_count += 1
+        self._tell(claimed.id, ended)
+
+    def queued_again(self, claimed: Claimed, run_at_ms: int) -> None:
+        self.submitted(claimed.kind, run_at_ms, claimed.deadline_ms)
+        self._tell(claimed.id, None)
 
     def progressed(self, claimed: Claimed) -> None:
         self._tell_progress(claimed.id)
+
+    def stop_claiming(self) -> None:
+        """Nothing more is begun, and what cannot be stored is left to the next start."""
+        self.stopping.set()
+        self._wake.notify()
 
     async def drain(self, within_s: float) -> None:
         """Claims nothing more; lets what runs end within the time; then stops it, and returns when nothing runs.
 
         What waits is stopped at once, because it would wait on. What is stopped is queued again, not failed.
         """
-        self._draining = True
-        self._wake.notify()
+        self.stop_claiming()
         for run in list(self.runs.values()):
             if run.waits:
                 run.stop(Stop.DRAINED)

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from .errors import DamagedError, DiskError, MisuseError, NewerSchemaError, OpenError, OwnedError
+from .errors import DamagedError, DiskError, MisuseError, NewerSchemaError, OpenError, OutsideError, OwnedError
 from .schema import CREATE_VERSIONS
 
 T = TypeVar("T")
@@ -31,6 +31,8 @@ FORMAT = 1
 APPLICATION_ID = 0x70326A62  # "p2jb": tells our files from those of others
 
 _BUSY_MS = 5_000
+_INSTRUCTIONS_BETWEEN_LOOKS = 20_000  # of SQLite's machine; about a millisecond
+_LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _DISK = frozenset(
     {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM}
@@ -46,9 +48,24 @@ def map_sqlite_error(error: BaseException, name: str) -> BaseException:
         return DiskError(f"{name}: {error}. Nothing of this write is stored; free some space, or check the disk")
     if code & 0xFF in _DAMAGED:
         return DamagedError(_damaged(name, str(error)))
+    if code & 0xFF in _LOCKED:
+        return OutsideError(f"{name}: another program holds it locked ({error}); close that program, and try again")
     if code & 0xFF == sqlite3.SQLITE_AUTH:
         return MisuseError(f"{name}: a write may not end its transaction, change settings or attach files: {error}")
     return error
+
+
+@contextmanager
+def interruptible(connection: sqlite3.Connection, cancelled: Callable[[], bool] | None) -> Iterator[None]:
+    """Stops the statement that runs once `cancelled`: asked in the thread itself, so that no other one is stopped."""
+    if cancelled is None:
+        yield
+        return
+    connection.set_progress_handler(cancelled, _INSTRUCTIONS_BETWEEN_LOOKS)
+    try:
+        yield
+    finally:
+        connection.set_progress_handler(None, 0)
 
 
 @contextmanager
@@ -111,16 +128,22 @@ class Files:
     def read(self, fn: Callable[[sqlite3.Connection], T]) -> T:
         return self.read_with(self._reader, fn)
 
-    def read_with(self, connection: sqlite3.Connection, fn: Callable[[sqlite3.Connection], T]) -> T:
-        """Runs `fn` over one snapshot. A read inside a read shares its snapshot."""
+    def read_with(
+        self,
+        connection: sqlite3.Connection,
+        fn: Callable[[sqlite3.Connection], T],
+        cancelled: Callable[[], bool] | None = None,
+    ) -> T:
+        """Runs `fn` over one snapshot, until `cancelled`. A read inside a read shares its snapshot."""
         if connection is self.writer:
-            with self.writer_lock:
+            with self.writer_lock, interruptible(connection, cancelled):
                 return self._read_in_memory(fn)
         if connection.in_transaction:
             return fn(connection)
         connection.execute("BEGIN")
         try:
-            return fn(connection)
+            with interruptible(connection, cancelled):
+                return fn(connection)
         finally:
             connection.rollback()
 

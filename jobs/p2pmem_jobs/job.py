@@ -9,7 +9,7 @@ import trio
 
 from . import codec, reading, tables, work
 from .errors import JobCancelledError, JobFailedError, JobOutcomeUnknownError
-from .records import Event, JobRecord, NewJob, Progress
+from .records import Ended, Event, JobRecord, NewJob, Progress
 from .signals import Listener
 from .states import FINAL, State
 
@@ -22,9 +22,11 @@ R = TypeVar("R")
 class Job(Generic[R]):
     """A job that was submitted."""
 
-    def __init__(self, queue: Queue, job_id: str, returns: Any) -> None:
-        self._queue = queue
+    def __init__(self, queue: Queue, job_id: str, returns: Any, *, must_look: bool = True) -> None:
         self.id = job_id
+        self.ended: Ended | None = None  # told by the queue, to the handle that its submission made
+        self.must_look = must_look  # whether something may have come of it that was not told
+        self._queue = queue
         self._returns = returns
 
     def __repr__(self) -> str:
@@ -42,21 +44,32 @@ class Job(Generic[R]):
         Cancellation: at any time; the job goes on.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
-        with self._queue._signals.listen(self.id) as listener:
+        with self._queue._ends.listen(self.id) as listener:
             while True:
-                job = self.record()
-                reason = job.error or job.state.value
-                if job.state is State.SUCCEEDED:
-                    assert job.result is not None
-                    result: R = codec.decode(job.result, self._returns)
-                    return result
-                if job.state is State.FAILED:
-                    raise JobFailedError(self.id, reason)
-                if job.state is State.CANCELLED:
-                    raise JobCancelledError(self.id, reason)
-                if job.state is State.OUTCOME_UNKNOWN:
-                    raise JobOutcomeUnknownError(self.id, reason)
+                ended = self._look() if self.must_look else self.ended
+                if ended is not None:
+                    return self._result_of(ended)
                 await listener.wait()
+
+    def _look(self) -> Ended | None:
+        job = self.record()
+        if job.state not in FINAL and job.state is not State.OUTCOME_UNKNOWN:
+            return None
+        return Ended(job.state, job.error or job.state.value, job.result)
+
+    def _result_of(self, ended: Ended) -> R:
+        if ended.state is State.SUCCEEDED:
+            assert ended.result is not None
+            result: R = codec.decode(ended.result, self._returns)
+            return result
+        raise _BAD_ENDS[ended.state](self.id, ended.reason)
+
+
+_BAD_ENDS = {
+    State.FAILED: JobFailedError,
+    State.CANCELLED: JobCancelledError,
+    State.OUTCOME_UNKNOWN: JobOutcomeUnknownError,
+}
 
 
 class Submission:
@@ -70,6 +83,7 @@ class Submission:
         self._reason = reason
         self._work_of = work_of
         self._id = new.id
+        self.job: Job[Any]  # once it is announced
 
     def insert(self, connection: sqlite3.Connection) -> str:
         """Returns the id: of the new job, or of the one that has its dedupe key. Errors: Conflict, Full."""
@@ -80,12 +94,11 @@ class Submission:
 
     def announce(self, _: object = None) -> None:
         """Tells the dispatcher, after the commit. Unannounced, the job waits until something else wakes it."""
-        if self._id == self._new.id:
+        is_new = self._id == self._new.id
+        self.job = Job(self._queue, self._id, self._returns, must_look=not is_new)
+        if is_new:
+            self._queue._handles[self._id] = self.job
             self._queue._submitted(self._new)
-
-    @property
-    def job(self) -> Job[Any]:
-        return Job(self._queue, self._id, self._returns)
 
 
 class Watch:

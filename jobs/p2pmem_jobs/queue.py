@@ -9,13 +9,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar, overload
+from weakref import WeakValueDictionary
 
 import trio
 
 from . import codec, reading, recovery, tables
 from .clock import Clock, SystemClock
 from .context import Context
-from .database import CrashPoint, Database, no_crash
+from .database import CrashPoint, Database
 from .dispatch import Dispatcher
 from .errors import (
     ClosedError,
@@ -28,7 +29,7 @@ from .handlers import ErrorClass, Handler, RetryPolicy, classify, make_handler
 from .ids import new_id
 from .job import Job, Submission, Watch
 from .plain_nursery import open_plain_nursery
-from .records import JobRecord, NewJob, QueueStatistics, Story
+from .records import Ended, JobRecord, NewJob, QueueStatistics, Story
 from .runs import Run
 from .signals import Signal, Signals
 from .states import State
@@ -82,7 +83,8 @@ class Retention:
 class Queue:
     """Durable jobs in a database. Register handlers, then `async with queue.run()`.
 
-    `random_bytes` makes ids and jitter. `crash_point(name)` is called at every boundary of a job; see `Context`.
+    `random_bytes` makes ids and jitter. `crash_point(name)` is called at every boundary of a job, by default that of
+    the database.
     """
 
     def __init__(
@@ -93,19 +95,21 @@ class Queue:
         random_bytes: Callable[[int], bytes] = os.urandom,
         limits: QueueLimits | None = None,
         retention: Retention | None = None,
-        crash_point: CrashPoint = no_crash,
+        crash_point: CrashPoint | None = None,
     ) -> None:
         self.clock = clock or SystemClock()
         self._database = database
         self._random_bytes = random_bytes
         self._limits = limits or QueueLimits()
         self._retention = retention or Retention()
-        self._crash_point = crash_point
+        self._crash_point = crash_point or database.crash_point
         self._handlers: dict[str, Handler[Any, Any]] = {}
         self._dispatcher: Dispatcher | None = None
         self._is_open = False
         self._changed = Signal()
-        self._signals = Signals()
+        self._signals = Signals()  # of every change of a job
+        self._ends = Signals()  # of those after which it may have ended
+        self._handles: WeakValueDictionary[str, Job[Any]] = WeakValueDictionary()
         self._submitted_count = 0
 
     # Handlers
@@ -164,6 +168,7 @@ class Queue:
                 await dispatcher.drain(drain_s)
             finally:
                 self._is_open = False
+                dispatcher.stop_claiming()
                 nursery.cancel_scope.cancel()
 
     def _make_dispatcher(self) -> Dispatcher:
@@ -175,7 +180,9 @@ class Queue:
             self._limits.tasks,
             self._limits.look_every_s,
             lambda: int.from_bytes(self._random_bytes(4), "big") / (2**32 - 1),
+            self.prepare,
             self._tell,
+            self._tell_unseen,
             self._tell_progress,
             self._crash_point,
         )
@@ -238,7 +245,7 @@ class Queue:
         Errors: `UnknownKindError`, `NotSerialisableError`, `ConflictError`, `FullError`; `MisuseError` for a deadline
         that has passed; those of `Database.write`. Then there is no such job.
 
-        Cancellation: the job is stored, and nobody has its id, when its commit had begun.
+        Cancellation: there is no such job; or its commit had begun, then it is returned all the same.
         """
         submission = self.prepare(kind, args, **options)
         await self._database.write(submission.insert, submission.announce)
@@ -310,7 +317,7 @@ class Queue:
 
         def after(_: State) -> None:
             dispatcher.cancel(job_id)
-            self._tell(job_id)
+            self._tell_unseen(job_id)
 
         return await self._database.write(lambda c: tables.ask_to_cancel(c, job_id, self.clock.now_ms(), reason), after)
 
@@ -366,7 +373,7 @@ class Queue:
         def after(state: State) -> None:
             if state is State.QUEUED:
                 dispatcher.submitted(old.kind, now_ms, old.deadline_ms)
-            self._tell(job_id)
+            self._tell_unseen(job_id)
 
         await self._database.write(lambda c: tables.resolve(c, job_id, to, now_ms, reason, text), after)
 
@@ -453,7 +460,7 @@ class Queue:
             waiting,
             self._submitted_count,
             dispatcher.claimed,
-            dispatcher.ended,
+            dispatcher.ended_count,
         )
 
     # Retention
@@ -488,11 +495,23 @@ class Queue:
         self._submitted_count += 1
         if self._dispatcher is not None:
             self._dispatcher.submitted(new.kind, new.run_at_ms, new.deadline_ms)
-        self._tell(new.id)
+        self._tell(new.id, None)
 
-    def _tell(self, job_id: str) -> None:
+    def _tell(self, job_id: str, ended: Ended | None) -> None:
+        """After the commit of a change, with the end if it is one."""
+        if ended is not None:
+            if (handle := self._handles.get(job_id)) is not None:
+                handle.ended = ended
+            self._ends.notify(job_id)
         self._changed.notify()
         self._signals.notify(job_id)
+
+    def _tell_unseen(self, job_id: str) -> None:
+        """After the commit of a change by others than its run: who waits for it has to look."""
+        if (handle := self._handles.get(job_id)) is not None:
+            handle.must_look = True
+        self._ends.notify(job_id)
+        self._tell(job_id, None)
 
     def _tell_progress(self, job_id: str) -> None:
         self._signals.notify(job_id)

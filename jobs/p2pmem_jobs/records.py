@@ -164,3 +164,12 @@ class Claim:
     expired: tuple[str, ...]
     due: frozenset[str]
     look_again_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a run ended a job: succeeded with a result, or not, with the reason."""
+
+    state: State
+    reason: str
+    result: str | None

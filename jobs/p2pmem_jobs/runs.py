@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -17,8 +18,9 @@ from .context import Context
 from .database import CrashPoint, Database
 from .errors import ClosedError, NotSerialisableError, OutcomeUnknownError, OutsideError, StaleAttemptError
 from .handlers import ErrorClass, Handler
+from .job import Submission
 from .places import Places
-from .records import Claimed, Progress
+from .records import Claimed, Ended, Progress
 from .states import State
 
 log = logging.getLogger("p2pmem_jobs")
@@ -55,11 +57,20 @@ class Host(Protocol):
     crash_point: CrashPoint
     look_every_s: float
 
+    stopping: trio.Event
+    prepare: Callable[..., Submission]
+
     def fraction(self) -> float:
         """A random number from 0 to 1."""
 
-    def changed(self, claimed: Claimed, state: State, run_at_ms: int | None) -> None:
-        """Called after the commit of every change."""
+    def moved(self, claimed: Claimed, state: State) -> None:
+        """Called after the commit of a change between running and waiting."""
+
+    def ended(self, claimed: Claimed, ended: Ended) -> None:
+        """Called after the commit of its end."""
+
+    def queued_again(self, claimed: Claimed, run_at_ms: int) -> None:
+        """Called after the commit that lets it run again."""
 
     def progressed(self, claimed: Claimed) -> None: ...
 
@@ -76,7 +87,8 @@ class Run:
         self._scope = trio.CancelScope()
         self._stop: Stop | None = None
         self._has_place = True
-        self._place_lock = trio.Lock()
+        self._is_waiting = False  # as the file has it
+        self._place_lock: trio.Lock | None = None  # most runs never wait
 
     def stop(self, why: Stop) -> None:
         """Cancels the handler. What then comes of the job depends on `why`, and on what the handler still does."""
@@ -90,11 +102,9 @@ class Run:
             try:
                 end = await self._run_handler()
             except BaseException:
-                with trio.CancelScope(shield=True):
-                    await self._store(End(State.QUEUED, Stop.DRAINED.value))
+                await self._store(End(State.QUEUED, Stop.DRAINED.value))
                 raise
-            with trio.CancelScope(shield=True):
-                await self._store(end)
+            await self._store(end)
         finally:
             if self._has_place:
                 self._host.places.give_back(self.claimed.kind)
@@ -104,20 +114,23 @@ class Run:
         if claimed.deadline_ms is not None:
             left_s = (claimed.deadline_ms - self._host.clock.now_ms()) / 1000
             self._scope.deadline = trio.current_time() + left_s
-        with self._scope:
-            try:
-                args = codec.decode(claimed.args, self._handler.args_type)
-                context = Context(
-                    self, self._host.database, self._host.clock, self._host.look_every_s, self._host.crash_point
-                )
-                value = await self._handler.fn(context, args)
-                await self.ensure_place()
-                return End(State.SUCCEEDED, result=codec.encode(value, self._handler.returns))
-            except Exception as error:
+        try:
+            with self._scope:
+                return await self._call_handler()
+        except Exception as error:  # outside of the scope: it may have been in a group with a cancellation
+            if not self._scope.cancel_called:
                 return self._after_error(error)
         if self._stop is not None:
             return End(State.QUEUED, self._stop.value)  # or cancelled, if somebody wishes so
         return End(State.FAILED, "its deadline passed")
+
+    async def _call_handler(self) -> End:
+        host = self._host
+        args = codec.decode(self.claimed.args, self._handler.args_type)
+        context = Context(self, host.database, host.clock, host.look_every_s, host.crash_point, host.prepare)
+        value = await self._handler.fn(context, args)
+        await self.ensure_place()
+        return End(State.SUCCEEDED, result=codec.encode(value, self._handler.returns))
 
     def _after_error(self, error: Exception) -> End:
         error = _alone(error)
@@ -130,7 +143,11 @@ class Run:
         reason = f"{type(error).__name__}: {error}"[:REASON_CHARACTERS_MAX]
         policy = self._handler.retry
         if error_class is ErrorClass.UNKNOWN:
-            log.warning("job.error", exc_info=error, extra={"job": self.claimed.id, "kind": self.claimed.kind})
+            # its text may hold what is private to the job: that is for the job's own history
+            where = traceback.extract_tb(error.__traceback__)[-1] if error.__traceback__ is not None else None
+            place = "" if where is None else f"{where.filename}:{where.lineno}"
+            extra = {"job": self.claimed.id, "kind": self.claimed.kind, "error": type(error).__name__, "place": place}
+            log.warning("job.error", extra=extra)
         if failures < policy.runs(error_class):
             delay_ms = policy.delay_ms(failures, self._host.fraction())
             return End(State.QUEUED, f"{reason} ({error_class.value}; run {failures})", None, delay_ms, failed=True)
@@ -142,11 +159,11 @@ class Run:
         try:
             return self._handler.classify(error)
         except Exception:
-            log.exception("job.classify_failed", extra={"kind": self.claimed.kind})
+            log.error("job.classify_failed", extra={"job": self.claimed.id, "kind": self.claimed.kind})
             return ErrorClass.UNKNOWN
 
     async def _store(self, end: End) -> None:
-        """Stores the end of the run, however often the disk refuses: what a handler did is not forgotten."""
+        """Stores the end of the run, however often the disk refuses, but for the queue's own end."""
         self._host.crash_point(f"{self.claimed.kind}/end/before")
         tries = 0
         while True:
@@ -161,7 +178,10 @@ class Run:
                 pause_s = _STORE_AGAIN_AFTER_S[min(tries, len(_STORE_AGAIN_AFTER_S) - 1)]
                 tries += 1
                 log.error("job.end_not_stored", extra={"job": self.claimed.id, "error": str(error)})
-                await trio.sleep(pause_s)
+                if self._host.stopping.is_set():
+                    return  # the next start finds it running, and queues it
+                with trio.move_on_after(pause_s, shield=True):
+                    await self._host.stopping.wait()
             else:
                 self._host.crash_point(f"{self.claimed.kind}/end/after")
                 return
@@ -170,12 +190,18 @@ class Run:
         now_ms = self._host.clock.now_ms()
         run_at_ms = now_ms + end.delay_ms
 
-        def store(connection: Any) -> State:
+        def store(connection: Any) -> Ended | None:
             if end.to is State.QUEUED:
                 return tables.requeue(connection, self.claimed, run_at_ms, now_ms, end.reason, end.failed)
             return tables.end_run(connection, self.claimed, end.to, now_ms, end.reason, end.result)
 
-        await self._host.database.write(store, lambda state: self._host.changed(self.claimed, state, run_at_ms))
+        def after(ended: Ended | None) -> None:
+            if ended is None:
+                self._host.queued_again(self.claimed, run_at_ms)
+            else:
+                self._host.ended(self.claimed, ended)
+
+        await self._host.database.write(store, after, shield=True)
 
     # What its context asks for
 
@@ -191,8 +217,9 @@ class Run:
         """
         self.waits += 1
         try:
-            if self.waits == 1 and self._has_place:
+            if self.waits == 1 and not self._is_waiting:
                 await self._move(State.WAITING, detail)
+                self._is_waiting = True
                 self._has_place = False
                 self._host.places.give_back(self.claimed.kind)
             yield self._tell
@@ -202,12 +229,21 @@ class Run:
 
     async def ensure_place(self) -> None:
         """Makes the job `running` again, once there is a place and nothing of it waits any more."""
+        if not self._lacks_place():
+            return
+        if self._place_lock is None:
+            self._place_lock = trio.Lock()
         async with self._place_lock:
-            if self._has_place or self.waits:
+            if not self._lacks_place():
                 return
-            await self._host.places.take_again(self.claimed.kind)
-            self._has_place = True
+            if not self._has_place:
+                await self._host.places.take_again(self.claimed.kind)
+                self._has_place = True
             await self._move(State.RUNNING, "")
+            self._is_waiting = False
+
+    def _lacks_place(self) -> bool:
+        return self._is_waiting and not self.waits
 
     async def _tell(self, detail: str) -> None:
         await self._host.database.write(lambda c: tables.set_detail(c, self.claimed, detail))
@@ -216,7 +252,7 @@ class Run:
         claimed = self.claimed
         await self._host.database.write(
             lambda c: tables.move(c, claimed.seq, claimed.attempt, to, self._host.clock.now_ms(), reason),
-            lambda _: self._host.changed(claimed, to, None),
+            lambda _: self._host.moved(claimed, to),
         )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from .errors import ConflictError, EndedError, FullError, StaleAttemptError
 from .reading import fact, get_job
-from .records import Claim, Claimed, NewJob
+from .records import Claim, Claimed, Ended, NewJob
 from .states import CHANGES, FINAL, HAS_TASK, HOLDS_DEDUPE_KEY, State, in_states
 from .work import effects_under_way
 
@@ -242,6 +242,13 @@ def _look_again_ms(connection: sqlite3.Connection) -> int | None:
 
 # Changing
 
+_EXPLAINED = frozenset({State.FAILED, State.CANCELLED, State.OUTCOME_UNKNOWN})
+_MOVE = {
+    to: "UPDATE job SET state = ?, ended_ms = ?, result = ?, error = ?, detail = ? WHERE seq = ? AND attempt = ?"
+    f" AND state IN {in_states(state for state, allowed in CHANGES.items() if to in allowed)}"
+    for to in State
+}
+
 
 def move(
     connection: sqlite3.Connection,
@@ -253,14 +260,9 @@ def move(
     result: str | None = None,
 ) -> None:
     """Changes the state of a job of which this is the attempt. Errors: `StaleAttemptError`, with nothing changed."""
-    sources = [state for state, allowed in CHANGES.items() if to in allowed]
     ended = at_ms if to in FINAL else None
-    error = reason if to in (State.FAILED, State.CANCELLED, State.OUTCOME_UNKNOWN) else None
-    changed = connection.execute(
-        "UPDATE job SET state = ?, ended_ms = ?, result = ?, error = ?, detail = ?"
-        f" WHERE seq = ? AND attempt = ? AND state IN {in_states(sources)}",
-        (to.value, ended, result, error, reason, seq, attempt),
-    ).rowcount
+    error = reason if to in _EXPLAINED else None
+    changed = connection.execute(_MOVE[to], (to.value, ended, result, error, reason, seq, attempt)).rowcount
     if changed != 1:
         raise StaleAttemptError(f"attempt {attempt} of the job is over; it cannot become {to.value}")
     _add_event(connection, seq, at_ms, attempt, to, reason)
@@ -268,7 +270,7 @@ def move(
 
 def end_run(
     connection: sqlite3.Connection, claimed: Claimed, to: State, at_ms: int, reason: str, result: str | None = None
-) -> State:
+) -> Ended:
     """Ends a job for good, as `to`; as `outcome_unknown` when an effect is under way and the run did not succeed."""
     if to is not State.SUCCEEDED:
         keys = effects_under_way(connection, claimed.seq)
@@ -276,13 +278,13 @@ def end_run(
             to = State.OUTCOME_UNKNOWN
             reason = f"{reason}; it is not known whether {', '.join(keys)} happened"
     move(connection, claimed.seq, claimed.attempt, to, at_ms, reason, result)
-    return to
+    return Ended(to, reason, result)
 
 
 def requeue(
     connection: sqlite3.Connection, claimed: Claimed, run_at_ms: int, at_ms: int, reason: str, failed: bool
-) -> State:
-    """Lets a job run again, from `run_at_ms` on. A job that is to be cancelled is, instead."""
+) -> Ended | None:
+    """Lets a job run again, from `run_at_ms` on. A job that is to be cancelled is, instead: then tells how it ended."""
     wish = connection.execute("SELECT cancel_reason FROM job WHERE seq = ?", (claimed.seq,)).fetchone()
     if wish is not None and wish[0] is not None:
         return end_run(connection, claimed, State.CANCELLED, at_ms, wish[0])
@@ -291,7 +293,7 @@ def requeue(
         "UPDATE job SET run_at_ms = ?, ready = ?, failures = failures + ? WHERE seq = ?",
         (run_at_ms, run_at_ms <= at_ms, failed, claimed.seq),
     )
-    return State.QUEUED
+    return None
 
 
 def ask_to_cancel(connection: sqlite3.Connection, job_id: str, at_ms: int, reason: str) -> State:

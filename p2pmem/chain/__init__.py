@@ -8,6 +8,7 @@ Only who opens a real chain imports `p2pmem.chain.client`.
     contract/     the contract and its artifact; `artifact` reads it
     nonces        which number the next transaction takes
     heads         following the newest block, noticing reorganisations
+    posting       one request for httpx
     provider      JSON-RPC over httpx on trio, for web3
     transactions  signing, decoding, raising fees; no IO
     answers       reading what web3 made of a server's answers

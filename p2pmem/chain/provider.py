@@ -20,6 +20,7 @@ from web3.providers.async_base import AsyncJSONBaseProvider
 from web3.types import RPCEndpoint, RPCResponse
 
 from p2pmem.chain.errors import ChainAnswerError, ChainUnreachableError, map_exceptions, server_text
+from p2pmem.chain.posting import json_request
 
 log = logging.getLogger(__name__)
 
@@ -66,10 +67,8 @@ class HttpxProvider(AsyncJSONBaseProvider):
         self._request_seconds_max = request_seconds_max
         self._response_bytes_max = response_bytes_max
         self._client = httpx.AsyncClient(
-            headers={"content-type": "application/json", "accept-encoding": "identity"},
             follow_redirects=False,
             trust_env=False,
-            timeout=httpx.Timeout(request_seconds_max),
             limits=httpx.Limits(max_connections=CONNECTIONS_MAX),
         )
         self.requests = 0
@@ -101,28 +100,31 @@ class HttpxProvider(AsyncJSONBaseProvider):
             map_exceptions(ChainUnreachableError, what, trio.TooSlowError, httpx.TransportError),
             trio.fail_after(self._request_seconds_max),
         ):
-            async with self._client.stream("POST", self._url, content=content) as response:
-                if response.status_code in (429, 500, 502, 503, 504):
-                    raise ChainUnreachableError(
-                        f"{what}: the server is not able to answer now ({response.status_code})"
-                    )
-                if response.status_code != 200:
-                    raise ChainAnswerError(
-                        f"{what}: HTTP status {response.status_code}, expected 200; is this a chain?"
-                    )
-                if response.headers.get("content-encoding", "identity") != "identity":
-                    raise ChainAnswerError(f"{what}: a compressed answer, which was not asked for")
-                body = bytearray()
-                # Leaving the loop early would leave generators inside httpx to the garbage collector; cancelling the
-                # next read unwinds them.
-                with trio.CancelScope() as reading:
-                    async for chunk in response.aiter_raw():
-                        body += chunk[: self._response_bytes_max + 1 - len(body)]
-                        if len(body) > self._response_bytes_max:
-                            reading.cancel()
+            request = json_request(self._url, content, self._request_seconds_max)
+            response = await self._client.send(request, stream=True)
+            try:
+                return await self._body_of(response, what)
+            finally:
+                await response.aclose()
+
+    async def _body_of(self, response: httpx.Response, what: str) -> bytes:
+        if response.status_code in (429, 500, 502, 503, 504):
+            raise ChainUnreachableError(f"{what}: the server is not able to answer now ({response.status_code})")
+        if response.status_code != 200:
+            raise ChainAnswerError(f"{what}: HTTP status {response.status_code}, expected 200; is this a chain?")
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise ChainAnswerError(f"{what}: a compressed answer, which was not asked for")
+        body = bytearray()
+        # Leaving the loop early would leave generators inside httpx to the garbage collector; cancelling the next read
+        # unwinds them.
+        with trio.CancelScope() as reading:
+            async for chunk in response.aiter_raw():
+                body += chunk[: self._response_bytes_max + 1 - len(body)]
                 if len(body) > self._response_bytes_max:
-                    raise ChainAnswerError(f"{what}: an answer of more than {self._response_bytes_max} bytes")
-                return bytes(body)
+                    reading.cancel()
+        if len(body) > self._response_bytes_max:
+            raise ChainAnswerError(f"{what}: an answer of more than {self._response_bytes_max} bytes")
+        return bytes(body)
 
     def _read(self, body: bytes, request_id: object, what: str) -> RPCResponse:
         with map_exceptions(ChainAnswerError, what, ValueError, RecursionError):

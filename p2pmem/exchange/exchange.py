@@ -50,6 +50,11 @@ class _Comparer:
     graphs: set[GraphId] | None = None
     """Which graphs; None stands for all."""
     wanted: trio.Event = field(default_factory=trio.Event)
+    meets: bool = True
+    """Whether to ask whom else the peer is connected to."""
+    missing: dict[GraphId, None] = field(default_factory=dict)
+    """Graphs in which the peer gave something whose content is still to be fetched."""
+    fetch: trio.Event = field(default_factory=trio.Event)
 
     def want(self, graph: GraphId | None) -> None:
         if graph is None:
@@ -146,12 +151,15 @@ class Exchange:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_quietly, link.write)
                 nursery.start_soon(self._compare_with, session, comparer)
+                nursery.start_soon(self._fetch_from, session, comparer)
                 await self._read(link)
                 nursery.cancel_scope.cancel()
         finally:
             del self._links[peer], self._comparers[peer]
             self._do(self._gossip.peer_left(peer, ticks_ms()))
             self._want_all(None)
+            with trio.CancelScope(shield=True):
+                await self.client.forget(peer)
 
     async def _read(self, link: Link) -> None:
         try:
@@ -182,6 +190,14 @@ class Exchange:
             self._head_changed(delta.graph)
         if delta.entered:
             self._news.set()
+            self._want_contents(delta)
+
+    def _want_contents(self, delta: Delta) -> None:
+        """Fetch content that is not inline from whoever gave the item that names it."""
+        comparer = self._comparers.get(PeerId(delta.source.peer))
+        if comparer is not None and self._holdings.wanted_attachments(delta.graph):
+            comparer.missing[delta.graph] = None
+            comparer.fetch.set()
 
     def _head_changed(self, graph: GraphId) -> None:
         self._gossip.head_changed(graph)
@@ -191,6 +207,8 @@ class Exchange:
             share = self._gossip.graph_shared if self._sessions.may_have(session.peer, graph) else None
             change = share or self._gossip.graph_unshared
             self._do(change(session.peer, graph, ticks_ms()))
+        for comparer in self._comparers.values():
+            comparer.meets = True
         self._want_all(graph)
         self.dialer.dial_soon()
 
@@ -278,12 +296,28 @@ class Exchange:
             if scope.cancelled_caught:
                 comparer.want(None)
 
+    async def _fetch_from(self, session: Session, comparer: _Comparer) -> None:
+        """Fetch large content as soon as what names it is admitted. What fails here, the next comparison fetches."""
+        while True:
+            await comparer.fetch.wait()
+            graphs, comparer.missing, comparer.fetch = comparer.missing, {}, trio.Event()
+            for graph in graphs:
+                try:
+                    await self.client.fetch_attachments(session.peer, graph)
+                except RefusedError as error:
+                    self._penalise(session.peer, error)
+                except OutsideError as error:
+                    log.info("fetch.failed", extra={"peer": session.peer, "why": str(error)})
+
     async def _compare(self, session: Session, graphs: list[GraphId]) -> bool:
         """One comparison. False when it failed, or sets differ and nothing came of it."""
         try:
             results = await self.client.compare(session.peer, graphs)
-            for graph in graphs:
-                await self._meet(session, graph)
+            comparer = self._comparers.get(session.peer)
+            if comparer is not None and comparer.meets:
+                comparer.meets = False
+                for graph in graphs:
+                    await self._meet(session, graph)
         except RefusedError as error:
             self._penalise(session.peer, error)
             return False

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import Enum, unique
 from typing import Final, Protocol
 
-from p2pmem_protocol.errors import Reason
+from p2pmem_protocol.envelope import Item, decode_item
+from p2pmem_protocol.errors import Reason, RefusedError
 from p2pmem_protocol.frames import GraphState
 from p2pmem_protocol.names import GraphId
 from p2pmem_protocol.roster import SignedHeader
@@ -35,6 +36,37 @@ class Source:
 
 OWN: Final = Source(How.OWN)
 SELF: Final = Source(How.SELF)
+
+
+class Offered:
+    """An item as it came, decoded once, when somebody first wants to know what it says."""
+
+    __slots__ = ("_item", "_refused", "data")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self._item: Item | None = None
+        self._refused: RefusedError | None = None
+
+    @property
+    def item(self) -> Item:
+        """Raises `RefusedError` when the bytes are no item; the same each time."""
+        if self._item is None:
+            if self._refused is None:
+                try:
+                    self._item = decode_item(self.data)
+                    return self._item
+                except RefusedError as refused:
+                    self._refused = refused
+            raise self._refused
+        return self._item
+
+    @property
+    def is_item(self) -> bool:
+        try:
+            return bool(self.item.id)
+        except RefusedError:
+            return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +110,7 @@ class Holdings(Protocol):
     async def add_parts(self, graph: GraphId, parts: Sequence[bytes]) -> None:
         """Keep parts of the head; when none is missing any more the head is adopted."""
 
-    async def admit(self, items: Sequence[bytes], source: Source) -> list[Admitted]:
+    async def admit(self, items: Sequence[Offered], source: Source) -> list[Admitted]:
         """Test and keep; returns when what is new is on disk."""
 
     def wanted_attachments(self, graph: GraphId) -> tuple[tuple[bytes, int], ...]:

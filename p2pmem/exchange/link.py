@@ -10,13 +10,11 @@ from typing import Final
 
 import trio
 from p2pmem_protocol import frames
-from p2pmem_protocol.envelope import decode_item
 from p2pmem_protocol.errors import Reason, RefusedError
 from p2pmem_protocol.frames import Frame, Skipped
 from p2pmem_protocol.gossip import Command, Gossip
-from p2pmem_protocol.names import GraphId
 
-from p2pmem.exchange.holdings import Holdings, How, Source
+from p2pmem.exchange.holdings import Holdings, How, Offered, Source
 from p2pmem.net.framing import FrameReader, send_frames
 from p2pmem.net.seam import PeerId, Stream
 from p2pmem.net.sessions import Session
@@ -115,10 +113,14 @@ class Link:
     async def _admit(self, envelopes: Sequence[bytes]) -> None:
         """Admit what a frame brought. What was admitted is told to the machine by the ledger's listener, once it is on
         disk; what was not, here."""
-        outcomes = await self._holdings.admit(envelopes, Source(How.MEMBER, self.peer))
-        for data, outcome in zip(envelopes, outcomes, strict=True):
-            if outcome.is_new or outcome.id is None:
-                continue
-            reason = outcome.reason or Reason.DUPLICATE
-            graph = GraphId(decode_item(data).graph)
-            self._do(self._gossip.refused(self.peer, graph, outcome.id, reason, ticks_ms()))
+        offered = [Offered(data) for data in envelopes]
+        items = [it.item for it in offered if it.is_item]
+        for item in items:
+            self._gossip.arriving(self.peer, item.id, ticks_ms())
+        graphs = {item.id: item.graph for item in items}
+        outcomes = await self._holdings.admit(offered, Source(How.MEMBER, self.peer))
+        for outcome in outcomes:
+            if not outcome.is_new and outcome.id is not None:
+                reason = outcome.reason or Reason.DUPLICATE
+                refused = self._gossip.refused(self.peer, graphs[outcome.id], outcome.id, reason, ticks_ms())
+                self._do(refused)

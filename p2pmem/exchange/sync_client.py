@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from enum import Enum, unique
 from typing import Final, TypeVar
 
 from p2pmem_jobs.clock import Clock
@@ -42,7 +44,7 @@ from p2pmem_protocol.names import GraphId
 from p2pmem_protocol.negentropy import Initiator
 from p2pmem_protocol.roster import SignedHeader
 
-from p2pmem.exchange.holdings import Holdings, How, Source
+from p2pmem.exchange.holdings import Holdings, How, Offered, Source
 from p2pmem.net.framing import FrameReader, send_frames
 from p2pmem.net.seam import Network, PeerId, Stream
 
@@ -100,8 +102,16 @@ class Refused:
         self.until_ms.clear()
 
 
+@unique
+class Use(Enum):
+    """What a stream to a peer is for: each use has one, which stays open as long as the session."""
+
+    COMPARE = "compare"
+    FETCH = "fetch"
+
+
 class SyncClient:
-    """Compares with peers, one stream a comparison."""
+    """Compares with peers and fetches from them."""
 
     def __init__(self, network: Network, holdings: Holdings, clock: Clock) -> None:
         self._network = network
@@ -109,6 +119,8 @@ class SyncClient:
         self._clock = clock
         self._refused: dict[GraphId, Refused] = {}
         self._addresses: dict[PeerId, tuple[str, ...]] = {}
+        self._lines: dict[tuple[PeerId, Use], _Line] = {}
+        self._fetching: set[bytes] = set()
 
     def head_changed(self, graph: GraphId) -> None:
         """What was refused under another head may be admissible now."""
@@ -118,11 +130,9 @@ class SyncClient:
         """Compare these graphs with a peer and fetch what is missing here.
 
         Raises `OutsideError` when the peer goes away or does not answer, `RefusedError` for words that no peer of this
-        protocol says. Cancelled, what was admitted so far stays.
+        protocol says. Cancelled, what was admitted so far stays. One call at a time for each peer.
         """
-        stream = await self._network.open_stream(peer, SYNC_PROTOCOL)
-        try:
-            line = _Line(stream)
+        async with self._line(peer, Use.COMPARE) as line:
             now_ms = self._clock.now_ms()
             mine = {graph: self._holdings.state(graph, now_ms) for graph in graphs}
             theirs = await line.ask(Heads(now_ms, tuple(mine.values())), Heads)
@@ -133,23 +143,47 @@ class SyncClient:
             agreed_ms = max(now_ms, theirs.clock_ms)
             answered = {GraphId(state.graph): state for state in theirs.graphs}
             return [await self._graph(line, graph, answered[graph], agreed_ms) for graph in graphs if graph in answered]
-        finally:
-            await stream.reset()
 
     async def ask_peers(self, peer: PeerId, graph: GraphId, ours: tuple[str, ...]) -> tuple[str, ...]:
         """Tell a member where we can be dialled; learn where it and those it is connected to can be.
 
-        Raises as `compare`.
+        Raises as `compare`, and shares its stream.
         """
-        stream = await self._network.open_stream(peer, SYNC_PROTOCOL)
-        try:
-            answer = await _Line(stream).ask(Peers(graph, ours), Peers)
-        except NotGivenError:
-            return ()
-        finally:
-            await stream.reset()
+        async with self._line(peer, Use.COMPARE) as line:
+            try:
+                answer = await line.ask(Peers(graph, ours), Peers)
+            except NotGivenError:
+                return ()
         self.note_addresses(peer, answer.addresses)
         return answer.addresses
+
+    async def fetch_attachments(self, peer: PeerId, graph: GraphId) -> int:
+        """Fetch what the set names and nobody here is fetching already. Returns how much was kept.
+
+        Raises as `compare`, on a stream of its own: large content holds up nothing else.
+        """
+        async with self._line(peer, Use.FETCH) as line:
+            return await self._attachments(line, graph)
+
+    @asynccontextmanager
+    async def _line(self, peer: PeerId, use: Use) -> AsyncIterator[_Line]:
+        """The open stream to a peer for one use, opened when there is none. Whoever fails on it closes it."""
+        line = self._lines.pop((peer, use), None)
+        if line is None:
+            line = _Line(await self._network.open_stream(peer, SYNC_PROTOCOL))
+        try:
+            yield line
+        except BaseException:
+            await line.close()
+            raise
+        self._lines[peer, use] = line
+
+    async def forget(self, peer: PeerId) -> None:
+        """The session with a peer has ended: close its streams."""
+        for use in Use:
+            line = self._lines.pop((peer, use), None)
+            if line is not None:
+                await line.close()
 
     def note_addresses(self, peer: PeerId, addresses: Iterable[str]) -> None:
         """Remember those of `addresses` that lead to `peer` itself: others' are theirs to tell."""
@@ -228,7 +262,7 @@ class SyncClient:
 
     async def _take(self, line: _Line, items: Sequence[bytes], refused: Refused, waiting: list[bytes] | None) -> int:
         """Admit; evidence whose subject is not held goes to `waiting` once, everything else refused is noted."""
-        outcomes = await self._holdings.admit(items, Source(How.ROUND, line.peer))
+        outcomes = await self._holdings.admit([Offered(data) for data in items], Source(How.ROUND, line.peer))
         now_ms = self._clock.now_ms()
         for data, outcome in zip(items, outcomes, strict=True):
             if outcome.reason is None or outcome.id is None:
@@ -242,9 +276,15 @@ class SyncClient:
     async def _attachments(self, line: _Line, graph: GraphId) -> int:
         kept = 0
         for content_hash, length in self._holdings.wanted_attachments(graph):
-            data = await self._part(line, FetchPart(graph, content_hash), length)
-            if data is not None and len(data) == length:
-                kept += await self._holdings.keep_attachment(graph, content_hash, data)
+            if content_hash in self._fetching:
+                continue
+            self._fetching.add(content_hash)
+            try:
+                data = await self._part(line, FetchPart(graph, content_hash), length)
+                if data is not None and len(data) == length:
+                    kept += await self._holdings.keep_attachment(graph, content_hash, data)
+            finally:
+                self._fetching.discard(content_hash)
         return kept
 
     async def _part(self, line: _Line, asked: FetchPart, length_max: int) -> bytes | None:
@@ -274,6 +314,9 @@ class _Line:
         self.peer = stream.peer
         self._stream = stream
         self._reader = FrameReader(stream, frame_max_bytes=MESSAGE_BYTES_MAX)
+
+    async def close(self) -> None:
+        await self._stream.reset()
 
     async def ask(self, question: Message, kind: type[M]) -> M:
         """One question, one answer of `kind`; `NotGivenError` when there is none."""

@@ -18,9 +18,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+from p2pmem_jobs import Blocking
 from p2pmem_protocol.bodies import Sealed
-from p2pmem_protocol.content import check_canonical
-from p2pmem_protocol.envelope import Envelope, Item, decode_item
+from p2pmem_protocol.content import Content, check_canonical
+from p2pmem_protocol.envelope import Envelope, Item
 from p2pmem_protocol.errors import BugError, Reason, RefusedError
 from p2pmem_protocol.holdings import Changes
 from p2pmem_protocol.kinds import Kind
@@ -28,7 +29,7 @@ from p2pmem_protocol.limits import MINUTE_MS
 from p2pmem_protocol.names import AssetKey, GraphId
 from p2pmem_protocol.records import SealedRecord, State
 
-from p2pmem.exchange.holdings import SELF, Admitted, Source
+from p2pmem.exchange.holdings import SELF, Admitted, Offered, Source
 from p2pmem.ledger.batch import Batch, NewItem
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
@@ -55,11 +56,12 @@ _TRANSITIONS = {Kind.SHARE: Transition.PROMOTE, Kind.PUBLISH: Transition.PUBLISH
 class Admission:
     """Decides what comes into the sets of the ledger's graphs."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, blocking: Blocking) -> None:
         self._ledger = ledger
+        self._blocking = blocking
         self.refusals: Counter[Reason] = Counter()
 
-    async def admit(self, items: Sequence[bytes], source: Source) -> tuple[list[Admitted], list[RefusedError]]:
+    async def admit(self, items: Sequence[Offered], source: Source) -> tuple[list[Admitted], list[RefusedError]]:
         """Test and keep. Returns what became of each, and the refusals that are held against who sent them.
 
         When it returns, what is new is on disk. Cancelled before that, it may be in the set all the same.
@@ -67,12 +69,12 @@ class Admission:
         batch = self.new_batch(source)
         outcomes: list[Admitted] = []
         blamed: list[RefusedError] = []
-        for data in items:
+        for offered in items:
             item_id: bytes | None = None
             try:
-                item = decode_item(data)
+                item = offered.item
                 item_id = item.id
-                self.take(item, data, batch)
+                self.take(item, offered.data, batch)
             except RefusedError as refused:
                 if refused.reason is Reason.DUPLICATE and self._is_in_set(item_id):
                     outcomes.append(Admitted(item_id, is_new=False, reason=None))
@@ -153,7 +155,7 @@ class Admission:
         ]
         if not naming:
             return False
-        content = check_canonical(data)
+        content = await self._blocking.run(_checked, data)
         for records in naming:
             for record in records:
                 if (content.root, content.line_count) != (record.key.root, record.leaves):
@@ -201,6 +203,13 @@ class Admission:
 
         await ledger.database.write(delete)
         return len(unnamed)
+
+
+def _checked(data: bytes) -> Content:
+    """Content whose root is computed: for a worker thread, since 16 MiB take seconds."""
+    content = check_canonical(data)
+    assert content.root
+    return content
 
 
 def check_sealed(body: Sealed, data: bytes) -> None:

@@ -23,6 +23,7 @@ from p2pmem_protocol.names import Address, GraphId, GraphName, NetworkId
 from p2pmem_protocol.records import SealedRecord
 from p2pmem_protocol.roster import SignedHeader
 
+from p2pmem.face import NotFoundError
 from p2pmem.ledger import audit
 from p2pmem.ledger.batch import STATE_OF_WORD, Batch, Delta
 from p2pmem.ledger.graph import LedgerGraph
@@ -94,18 +95,18 @@ class Ledger:
     # Graphs
 
     def graph(self, graph: GraphId) -> LedgerGraph:
-        """Raises `MisuseError` with one text for a graph that is unknown and one that is not ours."""
+        """Raises `NotFoundError` with one text for a graph that is unknown and one that is not ours."""
         try:
             return self.graphs[graph]
         except KeyError:
-            raise MisuseError(f"0x{graph.hex()[:16]} {UNKNOWN_GRAPH_TEXT}") from None
+            raise NotFoundError(f"0x{graph.hex()[:16]} {UNKNOWN_GRAPH_TEXT}") from None
 
     def named(self, text: str) -> LedgerGraph:
         """A graph by `<creator>/<slug>` or its IRI."""
         name = GraphName.parse(text)
         found = self.graphs.get(name.id)
         if found is None:
-            raise MisuseError(f"{name} {UNKNOWN_GRAPH_TEXT}; `p2pmem graph list` shows those that it does")
+            raise NotFoundError(f"{name} {UNKNOWN_GRAPH_TEXT}; `p2pmem graph list` shows those that it does")
         return found
 
     def track(self, name: GraphName, now_ms: int) -> LedgerGraph:

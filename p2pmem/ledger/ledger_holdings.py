@@ -12,7 +12,7 @@ from p2pmem_protocol.names import GraphId
 from p2pmem_protocol.roster import SignedHeader
 from p2pmem_protocol.snapshot import View
 
-from p2pmem.exchange.holdings import Admitted, Source
+from p2pmem.exchange.holdings import Admitted, Offered, Source
 from p2pmem.ledger.admission import Admission
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.ledger.rosters import Rosters
@@ -82,7 +82,7 @@ class LedgerHoldings:
     async def add_parts(self, graph: GraphId, parts: Sequence[bytes]) -> None:
         await self._rosters.add_parts(graph, parts)
 
-    async def admit(self, items: Sequence[bytes], source: Source) -> list[Admitted]:
+    async def admit(self, items: Sequence[Offered], source: Source) -> list[Admitted]:
         outcomes, blamed = await self._admission.admit(items, source)
         for refused in blamed:
             self._blame(PeerId(source.peer), refused)

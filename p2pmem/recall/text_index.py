@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import trio
+from p2pmem_jobs.blocking import Blocking
 from p2pmem_protocol.errors import MisuseError, OutsideError
 
 from p2pmem.recall.passages import MAX_PASSAGES, Passage
 from p2pmem.recall.words import index_text, match_expression, question_phrases
-from p2pmem.store.blocking import Blocking
 
 log = logging.getLogger(__name__)
 

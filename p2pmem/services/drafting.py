@@ -13,6 +13,7 @@ from p2pmem_protocol.names import Address, AssetKey, GraphId, check_name, check_
 from p2pmem_protocol.view import asset_view
 
 from p2pmem.exchange.holdings import SELF
+from p2pmem.face import NotFoundError
 from p2pmem.importing.importer import Imports
 from p2pmem.ledger import drafts
 from p2pmem.ledger.batch import Batch
@@ -27,7 +28,7 @@ class DraftEditedError(MisuseError):
     """The draft was edited after it was sealed: seal it again before it is shared."""
 
 
-class NoSuchDraftError(MisuseError):
+class NoSuchDraftError(NotFoundError):
     """This agent has no draft of that name, and never let one go."""
 
 

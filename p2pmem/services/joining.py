@@ -16,6 +16,7 @@ from p2pmem_protocol.join import ANSWER_BYTES_MAX, TOKEN_BYTES, Answer, Ask, Cha
 from p2pmem_protocol.names import Address, GraphId
 from p2pmem_protocol.roster import Member, Role
 
+from p2pmem.face import NotFoundError
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.ledger.rosters import Rosters
@@ -280,7 +281,7 @@ class Joining:
         """Let somebody in, or not. Either way the request is gone."""
         found = next((it for it in self.requests(None) if it.id == request_id), None)
         if found is None:
-            raise MisuseError("there is no such request; `p2pmem graph requests` lists those that wait")
+            raise NotFoundError("there is no such request; `p2pmem graph requests` lists those that wait")
         if approve:
             graph = self._ledger.graph(found.graph)
             now_ms = self._ledger.clock.now_ms()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import trio
+from p2pmem_jobs import Listener
 from p2pmem_protocol.limits import MINUTE_MS
 
 from p2pmem.ledger.admission import Admission
@@ -19,7 +20,8 @@ from p2pmem.ledger.ledger import Ledger
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY_S: Final = 5.0
+LOOK_EVERY_S: Final = 60.0
+PAUSED_S: Final = 5.0
 PURGE_EVERY_S: Final = 300.0
 JUMP_MS_MAX: Final = 5 * MINUTE_MS
 
@@ -75,12 +77,15 @@ class Keeper:
             log.info("sweep.done", extra={"ended": ended})
 
     async def _run_sweeps(self) -> None:
-        while True:
-            await self.sweep()
-            due_ms = self.due_ms()
-            wait_ms = LOOK_EVERY_S * 1000 if due_ms is None else due_ms - self._ledger.clock.now_ms()
-            # The wall clock may step while we sleep, and something may come that ends sooner.
-            await trio.sleep(min(max(wait_ms, 1) / 1000, LOOK_EVERY_S if self.paused else 1.0))
+        with Listener((self._ledger.changed,)) as listener:
+            while True:
+                await self.sweep()
+                due_ms = self.due_ms()
+                wait_s = LOOK_EVERY_S if due_ms is None else (due_ms - self._ledger.clock.now_ms()) / 1000
+                # The wall clock may step while we sleep, and something may come that ends sooner.
+                at_least_s = PAUSED_S if self.paused else 0.001
+                with trio.move_on_after(min(max(wait_s, at_least_s), LOOK_EVERY_S)):
+                    await listener.wait()
 
     async def _run_purges(self) -> None:
         while True:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import trio
-from p2pmem_jobs import Clock, Handler, Job, JobRecord, Queue, State
+from p2pmem_jobs import Clock, Handler, Queue, State
 from p2pmem_protocol.bodies import Retract, RetractMode
 from p2pmem_protocol.content import check_canonical
 from p2pmem_protocol.errors import MisuseError
@@ -28,6 +28,7 @@ from p2pmem.face import (
     ChangeEvent,
     DraftView,
     GraphView,
+    JobStory,
     JobView,
     JoinRequestView,
     Layer,
@@ -35,6 +36,7 @@ from p2pmem.face import (
     NewGraph,
     NewMember,
     NodeStatus,
+    NotFoundError,
     PeerView,
     RecallAnswer,
     ReviewView,
@@ -51,6 +53,7 @@ from p2pmem.services.certifying import Certifying
 from p2pmem.services.chain_facts import ChainFacts
 from p2pmem.services.drafting import Drafting
 from p2pmem.services.duties import Duties
+from p2pmem.services.job_desk import JobDesk
 from p2pmem.services.joining import Joining
 from p2pmem.services.keeper import Keeper
 from p2pmem.services.membership import Founding, Membership
@@ -62,9 +65,6 @@ from p2pmem.work.outgoing import Outgoing
 from p2pmem.work.sharing import PublishArgs, ShareArgs, SharingJobs
 from p2pmem.work.verifying import DEADLINE_DEFAULT_MS, EndorseArgs, SubjectArgs, VerifyArgs, VerifyingJobs
 
-WAIT_MS_MAX: Final = 10 * 60 * 1000
-QUICK_S: Final = 0.5
-"""A submit waits so long for the end of its job: what has nothing to wait for answers at once."""
 EVENTS_PER_READ: Final = 500
 
 
@@ -105,6 +105,7 @@ class NodeFace:
 
     def __init__(self, services: Services) -> None:
         self._s = services
+        self._desk = JobDesk(services.queue, services.showing)
 
     # The node
 
@@ -313,19 +314,10 @@ class NodeFace:
         await self._s.exchange.room(graph.id)
 
     async def _submit(self, handler: Handler[Any, Any], args: Any) -> JobView:
-        """Submit, and wait a moment for what has nothing to wait for."""
-        job = await self._s.queue.submit(handler, args)
-        await self._ended(job, QUICK_S)
-        view = self._job_view(self._s.queue.get(job.id))
+        view = await self._desk.submit(handler, args)
         if view.state == State.SUCCEEDED.value:
             await self._seen(self._s.ledger.position)
         return view
-
-    async def _ended(self, job: Job[Any], seconds: float) -> None:
-        with trio.move_on_after(seconds):
-            async for event in self._s.queue.watch(job.id):
-                if event.state.value not in ("queued", "running"):
-                    return
 
     async def _seen(self, position: int) -> None:
         """One's own write is visible to one's own reads when a call returns."""
@@ -370,33 +362,31 @@ class NodeFace:
         for it in s.duties.open_reviews():
             if f"{it.subject.root.hex()}.{it.verifier}" == review:
                 job = await s.duties.submit(it, Decision.APPROVE if approve else Decision.REJECT, reason)
-                await self._ended(job, QUICK_S)
-                return self._job_view(s.queue.get(job.id))
-        raise MisuseError(f"no review {review[:20]!r} is open; `p2pmem review list` shows those that are")
+                return await self._desk.settle(job)
+        raise NotFoundError(f"no review {review[:20]!r} is open; `p2pmem review list` shows those that are")
 
     # Jobs
 
     async def job(self, job: str, *, wait_ms: int = 0) -> JobView:
-        if not 0 <= wait_ms <= WAIT_MS_MAX:
-            raise MisuseError(f"wait_ms is 0 to {WAIT_MS_MAX}")
-        found = self._s.queue.job(job)
-        if wait_ms:
-            with trio.move_on_after(wait_ms / 1000):
-                async for event in self._s.queue.watch(job):
-                    if event.state.value in _ENDED:
-                        break
-        return self._job_view(found.record())
+        return await self._desk.job(job, wait_ms)
 
-    async def jobs(self, *, state: str | None, limit: int) -> tuple[JobView, ...]:
-        states = [State(state)] if state else list(State)
-        return tuple(self._job_view(record) for record in await self._s.queue.list(states=states, limit=limit))
+    async def jobs(self, *, state: str | None, limit: int, before: str | None = None) -> tuple[JobView, ...]:
+        return await self._desk.jobs(state, limit, before)
+
+    async def job_story(self, job: str) -> JobStory:
+        return self._desk.story(job)
+
+    def watch_job(self, job: str) -> AsyncIterator[JobView]:
+        return self._desk.watch(job)
 
     async def cancel_job(self, job: str) -> JobView:
-        await self._s.queue.cancel(job)
-        return self._job_view(self._s.queue.get(job))
+        return await self._desk.cancel(job)
 
-    def _job_view(self, record: JobRecord) -> JobView:
-        return self._s.showing.job(record)
+    async def retry_job(self, job: str) -> JobView:
+        return await self._desk.retry(job)
+
+    async def resolve_job(self, job: str, *, outcome: str) -> JobView:
+        return await self._desk.resolve(job, outcome)
 
     # Reading
 
@@ -410,7 +400,7 @@ class NodeFace:
         visible = [it for it in candidates if it.is_visible]
         chosen = visible if number is None else candidates
         if not chosen:
-            raise MisuseError(f"{reference} is not in {found.name}: it has expired, was retracted, or never came")
+            raise NotFoundError(f"{reference} is not in {found.name}: it has expired, was retracted, or never came")
         return found, asset, chosen[0]
 
     async def versions(self, graph: str, *, layer: Layer | None, min_trust: str | None) -> tuple[face.VersionView, ...]:
@@ -433,7 +423,7 @@ class NodeFace:
         _, _, view = self._version(graph, reference)
         data = self._s.ledger.content(view.content_hash)
         if data is None or view.hidden_by is not None:
-            raise MisuseError(f"the content of {reference} is not held here")
+            raise NotFoundError(f"the content of {reference} is not held here")
         return data
 
     async def certificate(self, graph: str, reference: str) -> CertificateView:
@@ -453,9 +443,9 @@ class NodeFace:
             "reference": f"{view.key.asset}@{view.key.version}",
             "statement": line.decode(),
             "root": hex_id(content.root),
-            "leaves": content.line_count,
+            "count": content.line_count,
             "leaf": hex_id(proof.leaf),
-            "proof": [hex_id(sister) for sister in proof.hashes],
+            "siblings": [hex_id(sister) for sister in proof.hashes],
         }
 
     async def recall(
@@ -499,9 +489,6 @@ class NodeFace:
                 yield event
             if position >= s.ledger.position:
                 await s.ledger.until(_newer(s.ledger, position))
-
-
-_ENDED: Final = frozenset(("succeeded", "failed", "cancelled", "outcome_unknown"))
 
 
 def _newer(ledger: Ledger, position: int) -> Callable[[], bool]:

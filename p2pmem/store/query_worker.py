@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 import trio
+from p2pmem_jobs.blocking import Blocking
 from p2pmem_protocol.errors import BugError, MisuseError, OutsideError
 
-from p2pmem.store.blocking import Blocking
 from p2pmem.store.projection import OxigraphProjection
 from p2pmem.store.query import (
     AnswerKind,

@@ -11,6 +11,7 @@ import sqlite3
 from dataclasses import dataclass
 
 from p2pmem_jobs import Context, Handler, Queue
+from p2pmem_protocol.authoring import may_publish, may_share
 from p2pmem_protocol.bodies import ContentRef
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.kinds import Kind
@@ -102,7 +103,8 @@ class SharingJobs:
             return self._shared_result(graph, key, done.id)
         sealed = await self._drafting.ready(graph, key)
         expires_ms = self._expiry(graph, args.ttl_ms)
-        check_lives(graph, key, sealed.own.version, expires_ms, self._ledger.clock.now_ms())
+        view = asset_view(graph.set, key, self._ledger.clock.now_ms())
+        may_share(view, sealed.own.seal.seal, expires_ms)
         done = await self._outgoing.admit_step(
             ctx, "admit", lambda: self._ready(graph, key, sealed, Kind.SHARE, expires_ms)
         )
@@ -148,6 +150,7 @@ class SharingJobs:
         else:
             sealed = await self._drafting.ready(graph, key)
             own = sealed.own
+            may_publish(asset_view(graph.set, key, self._ledger.clock.now_ms()), own.seal.seal)
             done = await self._outgoing.admit_step(
                 ctx, "admit", lambda: self._ready(graph, key, sealed, Kind.PUBLISH, 0)
             )
@@ -196,22 +199,6 @@ class SharingJobs:
             returns=int,
             after=lambda position: self._ledger.tell(batch, position),
         )
-
-
-def check_lives(graph: LedgerGraph, key: AssetKey, version: int, expires_ms: int, now_ms: int) -> None:
-    """Rule V1 at the author's node: no version may end before a lower one, in either direction."""
-    for view in asset_view(graph.set, key, now_ms).versions:
-        other_ms = view.shared_until_ms
-        if other_ms is None:
-            continue
-        if view.key.version < version and expires_ms < other_ms:
-            raise MisuseError(
-                f"version {version} of {key} would end before version {view.key.version}; give it a longer life"
-            )
-        if view.key.version > version and expires_ms > other_ms:
-            raise MisuseError(
-                f"version {version} of {key} would outlive the newer version {view.key.version}; renew that one first"
-            )
 
 
 def _nothing() -> Ready:

@@ -172,14 +172,15 @@ class GraphSet(Holdings):
 
     def sweep(self, t_ms: int) -> Changes:
         """Let go what has ended at `t_ms` and what was aside too long; let in again what now finds room."""
-        ended: dict[Address, list[Record]] = {}
+        ended: dict[Address, dict[bytes, Record]] = {}
         while self._expiries and self._expiries[0][0] <= t_ms:
             _, item_id = heappop(self._expiries)
+            # What went before its end and came again is here twice.
             record = self._records.get(item_id)
             if record is not None:
-                ended.setdefault(record.principal, []).append(record)
+                ended.setdefault(record.principal, {})[item_id] = record
         for principal, records in ended.items():
-            self._expire(self._accounts[principal], records, t_ms)
+            self._expire(self._accounts[principal], list(records.values()), t_ms)
         self._settle_touched(t_ms)
         self._forget_asides(t_ms)
         return self._collect()

@@ -26,6 +26,7 @@ from p2pmem_jobs.errors import (
     MisuseError,
     NewerSchemaError,
     OpenError,
+    OutsideError,
     OwnedError,
 )
 
@@ -174,6 +175,26 @@ async def test_a_cancelled_write_that_waits_is_withdrawn_and_one_that_has_begun_
         assert database.read(texts) == ["begun"]
         assert results == [1]
         assert database.statistics().waiting == 0
+
+
+async def test_a_shielded_write_is_never_withdrawn_even_where_there_is_no_room(tmp_path: Path) -> None:
+    blocking = Gate()
+    async with open_database(":memory:", blocking=blocking, limits=Limits(waiting_operations=1)) as database:
+        await database.migrate("notes", NOTES)
+        blocking.holds = True
+
+        async def write(text: str) -> None:
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                await database.write(add(text), shield=True)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(5):
+                nursery.start_soon(write, str(number))
+            await blocking.reached.wait()
+            await trio.testing.wait_all_tasks_blocked()
+            blocking.opened.set()
+        assert sorted(database.read(texts)) == ["0", "1", "2", "3", "4"]
 
 
 async def test_a_full_queue_holds_its_callers_back_and_forgets_none(place: tuple[Blocking, Path | str]) -> None:
@@ -446,6 +467,49 @@ def test_a_disk_that_refuses_to_grow_the_file_loses_nothing_that_was_acknowledge
             return len(database.read(texts))
 
     assert trio.run(count) == acknowledged
+
+
+async def test_a_disk_that_fails_to_sync_ends_the_block_because_nobody_knows_what_it_holds(tmp_path: Path) -> None:
+    def fail(point: str) -> None:
+        if armed and point == "database.before_commit":
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
+            raise error
+
+    armed = False
+    ended: list[str] = []
+
+    async def use() -> None:
+        nonlocal armed
+        async with open_database(tmp_path / "a.db", blocking=ThreadBlocking(), crash_point=fail) as database:
+            await database.migrate("notes", NOTES)
+            armed = True
+            with pytest.raises(DiskError, match="failed to sync"):
+                await database.write(add("no"))
+            try:
+                await trio.sleep_forever()
+            finally:
+                ended.append("cancelled")
+
+    with pytest.raises(DiskError, match="open the file again"):
+        await use()
+    assert ended == ["cancelled"]
+    async with open_database(tmp_path / "a.db", blocking=ThreadBlocking()) as database:
+        assert database.read(texts) == []
+
+
+async def test_another_program_that_locks_the_file_is_named_as_the_cause(tmp_path: Path) -> None:
+    async with open_database(tmp_path / "a.db", blocking=InlineBlocking()) as database:
+        await database.migrate("notes", NOTES)
+        database._files.writer.execute("PRAGMA busy_timeout = 0")
+        other = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(OutsideError, match="another program"):
+            await database.write(add("no"))
+        other.execute("ROLLBACK")
+        other.close()
+        await database.write(add("yes"))
+        assert database.read(texts) == ["yes"]
 
 
 # Restores

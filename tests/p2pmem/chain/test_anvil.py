@@ -70,15 +70,28 @@ async def test_the_state_survives_a_stop_and_the_address_stays(anvil: Anvil) -> 
 
 @pytest.mark.chain
 async def test_a_killed_chain_starts_again_from_what_was_written(anvil: Anvil) -> None:
+    account = await anvil.new_account(ether=7)
     await anvil.mine(4)
-    await anvil.restart()
+    await anvil.keep()
     await anvil.mine(1)
     await anvil.kill()
     assert anvil.pid is None
     with pytest.raises(AnvilError, match="does not answer"):
         await anvil.rpc("eth_blockNumber")
     await anvil.start()
-    assert int(await anvil.rpc("eth_blockNumber"), 16) >= 4
+    assert int(await anvil.rpc("eth_blockNumber"), 16) in (4, 5)
+    assert int(await anvil.rpc("eth_getBalance", account.address, "latest"), 16) == 7 * 10**18
+
+
+@pytest.mark.chain
+async def test_what_happened_is_kept_without_being_asked(anvil: Anvil) -> None:
+    with trio.fail_after(30):
+        await anvil.mine(3)
+        while not anvil.state_file.exists():
+            await trio.lowlevel.checkpoint()
+    await anvil.kill()
+    await anvil.start()
+    assert await anvil.rpc("eth_blockNumber") == "0x3"
 
 
 @pytest.mark.chain

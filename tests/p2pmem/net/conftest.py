@@ -8,6 +8,7 @@ from typing import Protocol
 
 import pytest
 
+import p2pmem.net.quiet_imports  # noqa: F401 - several tests here import py-libp2p
 from p2pmem.net.memory import MemoryFabric
 from p2pmem.net.seam import NetworkLimits, OpenNetwork, PeerId
 
@@ -26,7 +27,7 @@ class Networks(Protocol):
         ...
 
 
-class _Memory:
+class MemoryNetworks:
     kind = "memory"
 
     def __init__(self) -> None:
@@ -42,7 +43,7 @@ class _Memory:
         return f"/memory/{name}/p2p/{self.peer_id_of(name)}"
 
 
-class _Libp2p:
+class Libp2pNetworks:
     kind = "libp2p"
 
     def network(self, name: str, *, limits: NetworkLimits | None = None, listen: bool = True) -> OpenNetwork:
@@ -63,7 +64,7 @@ class _Libp2p:
         return f"/ip4/127.0.0.1/tcp/1/p2p/{self.peer_id_of(name)}"
 
 
-_KINDS: dict[str, Callable[[], Networks]] = {"memory": _Memory, "libp2p": _Libp2p}
+_KINDS: dict[str, Callable[[], Networks]] = {"memory": MemoryNetworks, "libp2p": Libp2pNetworks}
 
 
 @pytest.fixture(params=list(_KINDS))

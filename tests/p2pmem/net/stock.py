@@ -7,10 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-# isort: off
-import p2pmem.net.quiet_imports  # noqa: F401 - before all else of py-libp2p
-
-# isort: on
 import trio
 from libp2p import new_host
 from libp2p.abc import IHost

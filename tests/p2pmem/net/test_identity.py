@@ -32,7 +32,6 @@ def test_a_peer_id_of_another_kind_of_key_is_refused() -> None:
 
 
 def test_libp2p_agrees() -> None:
-    import p2pmem.net.quiet_imports  # noqa: F401, I001
     from libp2p.crypto.ed25519 import create_new_key_pair
     from libp2p.peer.id import ID
 

@@ -10,12 +10,17 @@ from libp2p.abc import INetStream
 from libp2p.custom_types import TProtocol
 from libp2p.peer.id import ID
 from libp2p.peer.peerinfo import info_from_p2p_addr
+from libp2p.pubsub.gossipsub import GossipSub
+from libp2p.pubsub.pubsub import Pubsub
+from libp2p.tools.anyio_service import background_trio_service
 from multiaddr import Multiaddr
 
+from p2pmem.net.gossipsub import MESHSUB, open_gossip
 from p2pmem.net.libp2p_host import Libp2pNetwork
 from p2pmem.net.seam import NotSpokenError, PeerId
+from p2pmem.net.topics import Verdict
 
-from .helpers import ask, echo
+from .helpers import ask, echo, until
 from .stock import address_of, stock_host
 
 ECHO = TProtocol("/echo/1")
@@ -77,3 +82,30 @@ async def test_a_stream_can_be_opened_over_a_connection_py_libp2p_dialled() -> N
         stock.set_stream_handler(ECHO, stock_echo)
         await stock.connect(info_from_p2p_addr(Multiaddr(ours.addresses()[0])))
         assert await ask(ours, PeerId(str(stock.get_id())), b"00003abc") == b"abc"
+
+
+async def test_gossip_goes_both_ways_between_us_and_py_libp2p_as_it_comes() -> None:
+    seed = os.urandom(32)
+    got: list[bytes] = []
+
+    async def take(peer: PeerId, data: bytes) -> Verdict:
+        got.append(data)
+        return Verdict.ACCEPT
+
+    router = GossipSub(protocols=[TProtocol(MESHSUB)], degree=3, degree_low=2, degree_high=4, heartbeat_interval=1)
+    async with (
+        Libp2pNetwork(identity_seed=seed, listen=("/ip4/127.0.0.1/tcp/0",)) as ours,
+        open_gossip(ours, identity_seed=seed) as topics,
+        stock_host() as stock,
+    ):
+        pubsub = Pubsub(stock, router, strict_signing=True)
+        async with background_trio_service(pubsub), background_trio_service(router):
+            await pubsub.wait_until_ready()
+            subscription = await pubsub.subscribe("open")
+            await topics.subscribe("open", take)
+            await stock.connect(info_from_p2p_addr(Multiaddr(ours.addresses()[0])))
+            await until(lambda: bool(topics.neighbours("open")) and bool(router.mesh.get("open")))
+            await topics.publish("open", b"from us")
+            assert (await subscription.get()).data == b"from us"
+            await pubsub.publish("open", b"from py-libp2p")
+            await until(lambda: got == [b"from py-libp2p"])

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 import trio
+from p2pmem_jobs.blocking import Blocking
 from p2pmem_protocol.errors import MisuseError
 
-from p2pmem.store.blocking import Blocking
 from p2pmem.store.placement import MAX_CHANGES_PER_APPLY, MetaChange, Placement
 from p2pmem.store.projection import (
     OxigraphProjection,
@@ -183,6 +183,16 @@ async def test_whoever_waits_for_a_position_is_woken_when_it_is_reached(
     assert reached == [1, 3]
 
 
+async def test_a_cancelled_apply_either_happened_or_did_not(projection: OxigraphProjection) -> None:
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await projection.apply(1, [Placement("urn:g", SELF, FACT)])
+    assert scope.cancelled_caught
+    assert projection.position == 0
+    assert await projection.apply(1, [Placement("urn:g", SELF, FACT)])
+    await projection.check()
+
+
 async def test_a_rebuild_is_known_as_unfinished_until_it_ends(inline: Blocking, tmp_path: Path) -> None:
     async with open_projection(tmp_path / "s", inline) as projection:
         await projection.apply(7, [Placement("urn:old", SELF, FACT)])
@@ -244,14 +254,11 @@ import sys, trio
 from pathlib import Path
 from p2pmem.store.placement import Placement
 from p2pmem.store.projection import open_projection
+from p2pmem_jobs.blocking import InlineBlocking
 from tests_crash import changes
 
-class Inline:
-    async def run(self, fn, *args):
-        return fn(*args)
-
 async def main():
-    async with open_projection(Path(sys.argv[1]), Inline()) as projection:
+    async with open_projection(Path(sys.argv[1]), InlineBlocking()) as projection:
         position = projection.position
         while True:
             position += 1
@@ -307,7 +314,7 @@ async def test_kill_at_any_moment_leaves_a_whole_transaction(inline: Blocking, t
 
 def kill_after(path: Path, helper: Path, position: int, delay_s: float) -> int:
     """Run the child until it has said `position`, a moment longer, kill it; the last position that it said."""
-    folders = [helper, ROOT, ROOT / "protocol"]
+    folders = [helper, ROOT, ROOT / "protocol", ROOT / "jobs"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, folders))}
     child = subprocess.Popen([sys.executable, "-c", CHILD, str(path)], stdout=subprocess.PIPE, env=environment)
     assert child.stdout is not None

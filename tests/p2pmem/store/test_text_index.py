@@ -11,6 +11,7 @@ import hypothesis.strategies as st
 import pytest
 import trio
 from hypothesis import given, settings
+from p2pmem_jobs.blocking import Blocking, InlineBlocking
 from p2pmem_protocol.errors import MisuseError
 
 from p2pmem.recall.passages import MAX_PASSAGES, Passage
@@ -22,7 +23,6 @@ from p2pmem.recall.text_index import (
     TextMark,
     open_text_index,
 )
-from p2pmem.store.blocking import Blocking
 
 NOW = TextFilter(("cg",), now_ms=1_000)
 
@@ -131,12 +131,8 @@ async def test_no_question_is_syntax(index: TextIndex, question: str) -> None:
 @given(question=st.text(max_size=60))
 @settings(max_examples=200)
 def test_any_text_may_be_asked(question: str) -> None:
-    class Inline:
-        async def run(self, fn, *args):  # type: ignore[no-untyped-def]
-            return fn(*args)
-
     async def ask() -> None:
-        async with open_text_index(None, Inline()) as index:
+        async with open_text_index(None, InlineBlocking()) as index:
             await index.apply(1, [entry("urn:g", question)])
             await index.search(question, 5, NOW)
             await index.apply(2, drop=["urn:g"])
@@ -164,10 +160,6 @@ changes = st.lists(
 def test_any_history_leaves_what_a_rebuild_would(
     history: list[tuple[dict[str, tuple[list[str], int]], set[str], dict[str, int]]],
 ) -> None:
-    class Inline:
-        async def run(self, fn, *args):  # type: ignore[no-untyped-def]
-            return fn(*args)
-
     async def scores(index: TextIndex) -> list[list[tuple[str, int, float]]]:
         found = []
         for question in ("tea", "run", "side effect", "東京", "cafe milk", "coffee"):
@@ -177,7 +169,7 @@ def test_any_history_leaves_what_a_rebuild_would(
 
     async def live() -> None:
         told: dict[str, TextEntry] = {}
-        async with open_text_index(None, Inline()) as index, open_text_index(None, Inline()) as rebuilt:
+        async with open_text_index(None, InlineBlocking()) as index, open_text_index(None, InlineBlocking()) as rebuilt:
             for position, (put, drop, marks) in enumerate(history, 1):
                 entries = [entry(graph, " ".join(words), level=level) for graph, (words, level) in put.items()]
                 await index.apply(

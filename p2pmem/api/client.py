@@ -1,0 +1,306 @@
+"""A node's `Face` over HTTP: what the command line, the devnet and programs of others talk through."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self, TypeVar, cast
+from urllib.parse import quote
+
+import httpx
+from p2pmem_protocol.errors import OutsideError
+
+from p2pmem.api.codec import BadValueError, decode, encode, encode_text, hints, loads
+from p2pmem.api.events import PROBLEM_EVENT, EventReader, ServerEvent
+from p2pmem.api.problems import UnreachableError, error_of
+from p2pmem.api.routes import CALLS, Call
+from p2pmem.api.streaming import CONNECT_S, open_streamed
+from p2pmem.face import (
+    CertificateView,
+    ChangeEvent,
+    DraftView,
+    GraphView,
+    JobStory,
+    JobView,
+    JoinRequestView,
+    Layer,
+    MemberChange,
+    NewGraph,
+    NodeStatus,
+    QueryAnswer,
+    RecallAnswer,
+    ReviewView,
+    VersionView,
+)
+
+T = TypeVar("T")
+
+ANSWER_S: Final = 900.0
+"""A call that waits for a job may wait ten minutes."""
+
+
+class HttpFace:
+    """A `Face` whose node is behind `url`. Use it as an async context manager.
+
+    Errors are those of the face, as `NodeMisuseError` and its siblings in `p2pmem.api.problems`, with the code that
+    the node gave; and `UnreachableError` when no node answers. A cancelled call may have been carried out. Streams
+    are async generators: close them with `aclosing` when you leave them before their end.
+    """
+
+    def __init__(self, url: str, token: str) -> None:
+        self._url = url.rstrip("/")
+        self._token = token
+        self._client = httpx.AsyncClient(
+            base_url=url,
+            headers={"authorization": f"Bearer {token}"},
+            timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S),
+            # neither a proxy nor a .netrc has a say in what stays on this machine
+            trust_env=False,
+            follow_redirects=False,
+        )
+
+    async def __aenter__(self) -> Self:
+        await self._client.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._client.__aexit__(kind, error, trace)
+
+    # The node and its context graphs
+
+    async def status(self) -> NodeStatus:
+        return await self._ask(NodeStatus, "status")
+
+    async def found(self, new: NewGraph) -> GraphView:
+        return await self._ask(GraphView, "found", new=new)
+
+    async def graphs(self) -> tuple[GraphView, ...]:
+        return await self._ask(tuple[GraphView, ...], "graphs")
+
+    async def graph(self, graph: str) -> GraphView:
+        return await self._ask(GraphView, "graph", graph=graph)
+
+    async def change_members(self, graph: str, change: MemberChange) -> GraphView:
+        return await self._ask(GraphView, "change_members", graph=graph, change=change)
+
+    async def leave(self, graph: str) -> None:
+        await self._request("leave", graph=graph)
+
+    async def invite(self, graph: str, *, roles: tuple[str, ...], uses: int, life_ms: int, ask: bool = False) -> str:
+        return await self._ask(str, "invite", graph=graph, roles=roles, uses=uses, life_ms=life_ms, ask=ask)
+
+    async def join(self, invite: str, *, label: str) -> GraphView:
+        return await self._ask(GraphView, "join", invite=invite, label=label)
+
+    async def join_requests(self, graph: str) -> tuple[JoinRequestView, ...]:
+        return await self._ask(tuple[JoinRequestView, ...], "join_requests", graph=graph)
+
+    async def decide_join(self, request: str, *, approve: bool) -> None:
+        await self._request("decide_join", request=request, approve=approve)
+
+    # Drafts, and what becomes of them
+
+    async def draft(
+        self, graph: str, name: str, data: bytes, *, format: str | None, base: str | None, subgraph: str, replace: bool
+    ) -> DraftView:
+        return await self._ask(
+            DraftView,
+            "draft",
+            graph=graph,
+            name=name,
+            data=data,
+            format=format,
+            base=base,
+            subgraph=subgraph,
+            replace=replace,
+        )
+
+    async def drafts(self, graph: str | None) -> tuple[DraftView, ...]:
+        return await self._ask(tuple[DraftView, ...], "drafts", graph=graph)
+
+    async def discard(self, graph: str, name: str) -> None:
+        await self._request("discard", graph=graph, name=name)
+
+    async def seal(self, graph: str, name: str) -> DraftView:
+        return await self._ask(DraftView, "seal", graph=graph, name=name)
+
+    async def share(self, graph: str, name: str, *, ttl_ms: int | None) -> JobView:
+        return await self._ask(JobView, "share", graph=graph, name=name, ttl_ms=ttl_ms)
+
+    async def publish(self, graph: str, reference: str) -> JobView:
+        return await self._ask(JobView, "publish", graph=graph, reference=reference)
+
+    async def endorse(self, graph: str, reference: str, *, reason: str, withdraw: bool) -> JobView:
+        return await self._ask(JobView, "endorse", graph=graph, reference=reference, reason=reason, withdraw=withdraw)
+
+    async def verify(self, graph: str, reference: str, *, deadline_ms: int | None) -> JobView:
+        return await self._ask(JobView, "verify", graph=graph, reference=reference, deadline_ms=deadline_ms)
+
+    async def retract(
+        self, graph: str, reference: str, *, reason: str, successor: int | None, erase: bool
+    ) -> VersionView:
+        return await self._ask(
+            VersionView, "retract", graph=graph, reference=reference, reason=reason, successor=successor, erase=erase
+        )
+
+    async def reviews(self) -> tuple[ReviewView, ...]:
+        return await self._ask(tuple[ReviewView, ...], "reviews")
+
+    async def decide_review(self, review: str, *, approve: bool, reason: str) -> JobView:
+        return await self._ask(JobView, "decide_review", review=review, approve=approve, reason=reason)
+
+    # Jobs
+
+    async def job(self, job: str, *, wait_ms: int = 0) -> JobView:
+        return await self._ask(JobView, "job", job=job, wait_ms=wait_ms)
+
+    async def jobs(self, *, state: str | None, limit: int, before: str | None = None) -> tuple[JobView, ...]:
+        return await self._ask(tuple[JobView, ...], "jobs", state=state, limit=limit, before=before)
+
+    async def job_story(self, job: str) -> JobStory:
+        return await self._ask(JobStory, "job_story", job=job)
+
+    def watch_job(self, job: str) -> AsyncIterator[JobView]:
+        return self._events(JobView, "watch_job", job=job)
+
+    async def cancel_job(self, job: str) -> JobView:
+        return await self._ask(JobView, "cancel_job", job=job)
+
+    async def retry_job(self, job: str) -> JobView:
+        return await self._ask(JobView, "retry_job", job=job)
+
+    async def resolve_job(self, job: str, *, outcome: str) -> JobView:
+        return await self._ask(JobView, "resolve_job", job=job, outcome=outcome)
+
+    # Looking
+
+    async def versions(self, graph: str, *, layer: Layer | None, min_trust: str | None) -> tuple[VersionView, ...]:
+        return await self._ask(tuple[VersionView, ...], "versions", graph=graph, layer=layer, min_trust=min_trust)
+
+    async def version(self, graph: str, reference: str) -> VersionView:
+        return await self._ask(VersionView, "version", graph=graph, reference=reference)
+
+    async def content(self, graph: str, reference: str) -> bytes:
+        return await self._request("content", graph=graph, reference=reference)
+
+    async def certificate(self, graph: str, reference: str) -> CertificateView:
+        return await self._ask(CertificateView, "certificate", graph=graph, reference=reference)
+
+    async def proof(self, graph: str, reference: str, statement: str) -> dict[str, object]:
+        return await self._ask(dict[str, object], "proof", graph=graph, reference=reference, statement=statement)
+
+    async def recall(
+        self, question: str, *, graph: str | None, min_trust: str | None, min_m: int, limit: int
+    ) -> RecallAnswer:
+        return await self._ask(
+            RecallAnswer, "recall", question=question, graph=graph, min_trust=min_trust, min_m=min_m, limit=limit
+        )
+
+    async def query(
+        self, sparql: str, *, graph: str, view: Layer | None, min_trust: str | None, at_least: int
+    ) -> QueryAnswer:
+        return await self._ask(
+            QueryAnswer, "query", sparql=sparql, graph=graph, view=view, min_trust=min_trust, at_least=at_least
+        )
+
+    def changes(self, since: int) -> AsyncIterator[ChangeEvent]:
+        return self._events(ChangeEvent, "changes", since=since)
+
+    # How
+
+    async def _ask(self, wanted: type[T], name: str, /, **arguments: object) -> T:
+        call = CALLS[name]
+        assert hints(getattr(type(self), name))["return"] == wanted
+        data = await self._request(name, **arguments)
+        with _honest(self._url):
+            body = loads(data)
+            if call.wrap:
+                body = decode(dict, body).get(call.wrap)
+            return cast("T", decode(wanted, body, strict=False))
+
+    async def _request(self, name: str, /, **arguments: object) -> bytes:
+        with _reachable(self._url):
+            answer = await self._client.send(self._build(CALLS[name], arguments))
+        if answer.status_code >= 300:
+            _raise_problem(answer.status_code, answer.content)
+        return answer.content
+
+    def _build(self, call: Call, arguments: dict[str, object]) -> httpx.Request:
+        assert set(arguments) == set(call.arguments), f"{call.name} takes {', '.join(call.arguments)}"
+        path = call.path.format(**{name: quote(str(arguments[name]), safe="") for name in call.in_path})
+        query = {name: encode_text(arguments[name]) for name in call.in_query if arguments[name] is not None}
+        if call.file:
+            data = cast("bytes", arguments[call.file])
+            headers = {"content-type": "application/octet-stream"}
+            return self._client.build_request(call.verb, path, params=query, content=data, headers=headers)
+        if call.in_body:
+            return self._client.build_request(call.verb, path, json=_body(call, arguments))
+        return self._client.build_request(call.verb, path, params=query)
+
+    async def _events(self, wanted: type[T], name: str, /, **arguments: object) -> AsyncIterator[T]:
+        target = self._build(CALLS[name], arguments).url.raw_path.decode()
+        reader = EventReader()
+        async with open_streamed(self._url, target, {"authorization": f"Bearer {self._token}"}) as answer:
+            if answer.status != 200:
+                _raise_problem(answer.status, await answer.whole())
+            while data := await answer.receive():
+                for event in reader.feed(data):
+                    yield self._value(wanted, event)
+
+    def _value(self, wanted: type[T], event: ServerEvent) -> T:
+        with _honest(self._url):
+            body = loads(event.data.encode())
+            if event.event != PROBLEM_EVENT:
+                return cast("T", decode(wanted, body, strict=False))
+        status = body.get("status") if isinstance(body, dict) else None
+        raise error_of(status if isinstance(status, int) else 500, body)
+
+
+def _body(call: Call, arguments: dict[str, object]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for name in call.in_body:
+        value = encode(arguments[name])
+        if call.is_spread(name):
+            assert isinstance(value, dict)
+            found |= value
+        else:
+            found[name] = value
+    return found
+
+
+def _raise_problem(status: int, data: bytes) -> None:
+    try:
+        body = loads(data)
+    except BadValueError:
+        body = None
+    raise error_of(status, body)
+
+
+@contextmanager
+def _reachable(url: str) -> Iterator[None]:
+    try:
+        yield
+    except httpx.ConnectError:
+        raise UnreachableError(f"no node answers at {url}: is `p2pmem run` running?") from None
+    except httpx.TimeoutException:
+        raise UnreachableError(f"the node at {url} did not answer in time") from None
+    except httpx.TransportError as error:
+        raise UnreachableError(f"the connection to the node at {url} was lost: {error}") from None
+
+
+@contextmanager
+def _honest(url: str) -> Iterator[None]:
+    """What answers may be something else than a node, or a node of another version."""
+    try:
+        yield
+    except BadValueError as error:
+        raise OutsideError(f"{url} answers what no node of this version answers: {error}") from None
+
+
+if TYPE_CHECKING:
+    from p2pmem.face import Face
+
+    _conforms: Face = HttpFace("", "")

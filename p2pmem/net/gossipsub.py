@@ -1,0 +1,499 @@
+"""GossipSub 1.1 for open groups: py-libp2p's router, behind walls of our own.
+
+py-libp2p's `Pubsub` and `GossipSub` expect a host; `_GossipHost` is one, made of a `seam.Network`, so gossip runs over
+the in-memory network as over the real one. `SafePubsub` replaces what a stranger could hurt:
+
+* one RPC is read, checked and handled at a time per peer; whatever it makes the router raise resets that stream only;
+* what may not be said to a peer (`MaySpeak`) leaves in no RPC, and what it says of it is not heard: subscriptions,
+  GRAFT, IHAVE, PRUNE and content go through one filter each way;
+* signatures are those of Ed25519 keys; a message is validated once, however many peers bring it at the same time;
+* `IGNORE` blames nobody (py-libp2p punishes whoever passed a message on).
+
+If the router fails all the same, it is started anew with the same topics.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, cast
+
+# isort: off
+import p2pmem.net.quiet_imports  # noqa: F401 - before all else of py-libp2p
+
+# isort: on
+import trio
+from libp2p.abc import IHost, INetStream
+from libp2p.crypto.keys import PrivateKey, PublicKey
+from libp2p.custom_types import TProtocol
+from libp2p.network.stream.exceptions import StreamClosed, StreamEOF
+from libp2p.peer.id import ID
+from libp2p.pubsub.gossipsub import GossipSub
+from libp2p.pubsub.pb import rpc_pb2
+from libp2p.pubsub.pubsub import Pubsub
+from libp2p.pubsub.validators import signature_validator
+from libp2p.tools.anyio_service import background_trio_service
+from p2pmem_protocol.errors import MisuseError, OutsideError, RefusedError
+
+from p2pmem.net.background import background_nursery
+from p2pmem.net.framing import FrameReader, encode_length
+from p2pmem.net.seam import Network, PeerEventKind, PeerId, Stream, StreamClosedError
+from p2pmem.net.secure import Identity
+from p2pmem.net.topics import (
+    TOPIC_DATA_MAX_BYTES,
+    TOPIC_NAME_MAX_BYTES,
+    TOPICS_MAX,
+    Blame,
+    MaySpeak,
+    Receiver,
+    Verdict,
+)
+
+log = logging.getLogger(__name__)
+
+MESHSUB: Final = "/meshsub/1.1.0"
+IDENTIFY: Final = "/ipfs/id/1.0.0"
+RPC_MAX_BYTES: Final = 1 << 20
+SUBSCRIPTIONS_PER_RPC_MAX: Final = 1000
+MESSAGES_PER_RPC_MAX: Final = 1000
+CONTROLS_PER_RPC_MAX: Final = 100
+IDS_PER_CONTROL_MAX: Final = 5000
+RECEIVE_TIMEOUT_S: Final = 5.0
+RESTART_PAUSE_S: Final = 0.5
+RETRY_PAUSE_S: Final = 1.0
+_ED25519_ID: Final = bytes.fromhex("002408011220")
+
+
+class _GossipStream:
+    """A stream of the seam under the names that py-libp2p calls."""
+
+    metric_send_channel = None
+
+    def __init__(self, stream: Stream) -> None:
+        self.seam = stream
+        self.peer_id = ID.from_string(stream.peer)
+        self.muxed_conn = self
+        self._writing = trio.Lock()
+
+    def get_protocol(self) -> str:
+        return self.seam.protocol
+
+    async def read(self, n: int | None = None) -> bytes:
+        try:
+            data = await self.seam.receive_some(n or 65_536)
+        except StreamClosedError as error:
+            raise StreamClosed(str(error)) from error
+        if not data:
+            raise StreamEOF("the peer ended the stream")
+        return data
+
+    async def write(self, data: bytes) -> None:
+        async with self._writing:
+            try:
+                await self.seam.send_all(data)
+            except StreamClosedError as error:
+                raise StreamClosed(str(error)) from error
+
+    async def close(self) -> None:
+        await self.seam.aclose()
+
+    async def reset(self) -> None:
+        await self.seam.reset()
+
+
+class _Connected:
+    """What py-libp2p wants to see of a connection: whose it is, and that it stands."""
+
+    is_closed = False
+
+    def __init__(self, peer_id: ID) -> None:
+        self.peer_id = peer_id
+        self.muxed_conn = self
+
+
+class _GossipHost:
+    """As much of a py-libp2p host (and of its network) as pubsub calls."""
+
+    def __init__(self, network: Network, identity: Identity) -> None:
+        self._network = network
+        self._identity = identity
+        self.notifees: list[Any] = []
+
+    def get_id(self) -> ID:
+        return ID.from_string(self._identity.peer_id)
+
+    def get_private_key(self) -> PrivateKey:
+        return self._identity.key_pair.private_key
+
+    def get_public_key(self) -> PublicKey:
+        return self._identity.key_pair.public_key
+
+    def get_network(self) -> _GossipHost:
+        return self
+
+    def register_notifee(self, notifee: object) -> None:
+        self.notifees.append(notifee)
+
+    def get_connections(self, peer_id: ID) -> list[_Connected]:
+        return [_Connected(peer_id)] if PeerId(str(peer_id)) in self._network.connected() else []
+
+    def set_stream_handler(self, protocol: TProtocol, handler: Callable[[INetStream], Awaitable[None]]) -> None:
+        async def serve(stream: Stream) -> None:
+            await handler(cast(INetStream, _GossipStream(stream)))
+
+        self._network.set_handler(protocol, serve)
+
+    async def new_stream(self, peer_id: ID, protocols: list[TProtocol]) -> _GossipStream:
+        # What it raises is none of py-libp2p's own errors, so that pubsub does not try again and again by itself.
+        return _GossipStream(await self._network.open_stream(PeerId(str(peer_id)), protocols[0]))
+
+    async def connect(self, peer_info: object) -> None:
+        """Peers that strangers recommend are not dialled."""
+
+
+class SafePubsub(Pubsub):
+    """py-libp2p's pubsub with everything a peer sends checked before it is believed; see the module."""
+
+    def __init__(
+        self, host: _GossipHost, router: GossipSub, receivers: dict[str, Receiver], may_speak: MaySpeak, blame: Blame
+    ) -> None:
+        super().__init__(cast(IHost, host), router, strict_signing=True)
+        # One that counts from the start second is behind itself after a restart at more than a message a second.
+        self.counter = time.time_ns()
+        self._receivers = receivers
+        self._may_speak = may_speak
+        self._blame = blame
+        self._validating: set[bytes] = set()
+        self._inbound: set[Stream] = set()
+        self._announcing: dict[ID, trio.Lock] = {}
+
+    def get_hello_packet(self) -> rpc_pb2.RPC:
+        """Nothing: at this point it is not known to whom. `announce` follows."""
+        return rpc_pb2.RPC()
+
+    async def announce(self, peer_id: ID) -> None:
+        """Make sure a stream to the peer stands, and tell it our topics."""
+        lock = self._announcing.setdefault(peer_id, trio.Lock())
+        async with lock:
+            before = self.peers.get(peer_id)
+            await self._handle_new_peer(peer_id)
+            stream = self.peers.get(peer_id)
+            if stream is None:
+                return
+            if stream is not before:
+                self.manager.run_task(self._watch, peer_id, stream)
+            rpc = rpc_pb2.RPC()
+            for topic in self.topic_ids:
+                rpc.subscriptions.add(subscribe=True, topicid=topic)
+            await self.write_msg(stream, rpc)
+        if not lock.statistics().tasks_waiting:
+            self._announcing.pop(peer_id, None)
+
+    async def _watch(self, peer_id: ID, stream: INetStream) -> None:
+        """Notice the end of a stream on which the peer has nothing to say."""
+        try:
+            while await cast(_GossipStream, stream).seam.receive_some():
+                pass
+        except StreamClosedError:
+            pass
+        if self.peers.get(peer_id) is stream:
+            self._handle_dead_peer(peer_id)
+
+    async def _peer_stream_retry_task(self, peer_id: ID) -> None:
+        """The peer's stream ended and its connection stands: say everything again, after a pause."""
+        try:
+            await trio.sleep(RETRY_PAUSE_S)
+            await self.announce(peer_id)
+        except (OutsideError, StreamClosed) as error:
+            log.debug("net.gossip.not_announced", extra={"peer": str(peer_id), "error": str(error)})
+        finally:
+            self._peer_stream_retries_pending.discard(peer_id)
+
+    async def close_streams(self) -> None:
+        """End what peers say to a pubsub that is no more, so that they begin anew."""
+        for stream in tuple(self._inbound):
+            await stream.reset()
+
+    async def push_msg(self, msg_forwarder: ID, msg: rpc_pb2.Message) -> None:
+        """Our own message: to the mesh, and to everybody else who joined, because a mesh may not have formed yet."""
+        self._mark_msg_seen(msg)
+        await self.router.publish(msg_forwarder, msg)
+        topic = msg.topicIDs[0]
+        rpc = rpc_pb2.RPC(publish=[msg])
+        for peer_id in self.peer_topics.get(topic, set()) - self.mesh(topic):
+            if peer_id in self.peer_queues:
+                self.peer_queues[peer_id].push(rpc)
+
+    def mesh(self, topic: str) -> set[ID]:
+        return set(cast(GossipSub, self.router).mesh.get(topic, ()))
+
+    async def write_msg(self, stream: INetStream, rpc_msg: rpc_pb2.RPC) -> bool:
+        """The one way out: what may not be said to this peer is left out."""
+        peer = PeerId(str(stream.muxed_conn.peer_id))
+        rpc = rpc_pb2.RPC()
+        rpc.CopyFrom(rpc_msg)  # others are sent the same one
+        _leave_out(rpc, lambda topic: self._may_speak(peer, topic))
+        if not rpc.ByteSize():
+            return True
+        raw = rpc.SerializeToString()
+        try:
+            await stream.write(encode_length(len(raw)) + raw)
+        except StreamClosed:
+            self._handle_dead_peer(stream.muxed_conn.peer_id)
+            return False
+        return True
+
+    async def continuously_read_stream(self, stream: INetStream) -> None:
+        """Read a peer's RPCs until it ends or breaks the rules."""
+        seam = cast(_GossipStream, stream).seam
+        reader = FrameReader(seam, frame_max_bytes=RPC_MAX_BYTES)
+        self._inbound.add(seam)
+        try:
+            while (raw := await reader.receive()) is not None:
+                await self._take_rpc(seam.peer, raw)
+        except StreamClosedError:
+            log.debug("net.gossip.stream_ended", extra={"peer": seam.peer})
+        except RefusedError as error:
+            self._blame(seam.peer, str(error))
+            await seam.reset()
+        except Exception as error:
+            # Protobuf, keys and the router raise whatever they like on a stranger's bytes.
+            self._blame(seam.peer, f"an RPC that cannot be handled: {type(error).__name__}")
+            await seam.reset()
+        finally:
+            self._inbound.discard(seam)
+
+    async def _take_rpc(self, peer: PeerId, raw: bytes) -> None:
+        rpc = rpc_pb2.RPC.FromString(raw)
+        if not _within_limits(rpc):
+            raise ValueError("more entries in an RPC than allowed")
+        _leave_out(rpc, lambda topic: topic in self._receivers and self._may_speak(peer, topic))
+        peer_id = ID.from_string(peer)
+        for subscription in rpc.subscriptions:
+            self.handle_subscription(peer_id, subscription)
+        for message in rpc.publish:
+            await self._take_message(peer, peer_id, message)
+        if rpc.HasField("control"):
+            await self.router.handle_rpc(rpc, peer_id)
+
+    async def _take_message(self, peer: PeerId, peer_id: ID, message: rpc_pb2.Message) -> None:
+        message_id = self._msg_id_constructor(message)
+        if self._is_msg_seen(message) or message_id in self._validating or message.from_id == self.my_id.to_bytes():
+            return
+        self._validating.add(message_id)
+        try:
+            if not _has_ed25519_author(message) or not signature_validator(message):
+                self._blame(peer, "a message that is not signed by its author")
+                return
+            verdict = await self._ask_receiver(peer, message)
+            if verdict is Verdict.REJECT:
+                self._blame(peer, "a message that its topic rejects")
+            self._mark_msg_seen(message)
+            if verdict is Verdict.ACCEPT:
+                await self.router.publish(peer_id, message)
+        finally:
+            self._validating.discard(message_id)
+
+    async def _ask_receiver(self, peer: PeerId, message: rpc_pb2.Message) -> Verdict:
+        receiver = self._receivers.get(message.topicIDs[0])
+        if receiver is None or len(message.data) > TOPIC_DATA_MAX_BYTES:
+            return Verdict.IGNORE
+        with trio.move_on_after(RECEIVE_TIMEOUT_S):
+            try:
+                return await receiver(peer, message.data)
+            except Exception:
+                log.exception("net.gossip.receiver_failed", extra={"topic": message.topicIDs[0], "peer": peer})
+        return Verdict.IGNORE
+
+    def notify_subscriptions(self, publish_message: rpc_pb2.Message) -> None:
+        """Receivers were asked already; nobody reads py-libp2p's own channels, which drop silently."""
+
+
+class GossipTopics:
+    """Implements `topics.Topics` with GossipSub. Made and entered by `open_gossip`."""
+
+    def __init__(self, network: Network, identity: Identity, may_speak: MaySpeak, blame: Blame) -> None:
+        self._network = network
+        self._identity = identity
+        self._may_speak = may_speak
+        self._blame = blame
+        self._receivers: dict[str, Receiver] = {}
+        self._pubsub: SafePubsub | None = None
+        self._ready = trio.Event()
+        self.restarts = 0
+
+    async def subscribe(self, topic: str, receiver: Receiver) -> None:
+        if not 0 < len(topic) <= TOPIC_NAME_MAX_BYTES or not topic.isascii() or not topic.isprintable():
+            raise MisuseError(f"topic {topic[:80]!r}: 1 to {TOPIC_NAME_MAX_BYTES} bytes of printable ASCII")
+        if topic not in self._receivers and len(self._receivers) >= TOPICS_MAX:
+            raise MisuseError(f"{TOPICS_MAX} topics are joined already: leave one first")
+        self._receivers[topic] = receiver
+        pubsub = await self._running()
+        await pubsub.subscribe(topic)
+        for peer in self._network.connected():
+            if self._may_speak(peer, topic):
+                await self.announce(peer)
+
+    async def unsubscribe(self, topic: str) -> None:
+        if self._receivers.pop(topic, None) is not None:
+            await (await self._running()).unsubscribe(topic)
+
+    async def publish(self, topic: str, data: bytes) -> None:
+        if topic not in self._receivers:
+            raise MisuseError(f"topic {topic[:80]!r} is not joined: subscribe first")
+        if len(data) > TOPIC_DATA_MAX_BYTES:
+            raise MisuseError(f"{len(data)} bytes are more than the {TOPIC_DATA_MAX_BYTES} a topic carries")
+        await (await self._running()).publish(topic, data)
+
+    async def announce(self, peer: PeerId) -> None:
+        if any(self._may_speak(peer, topic) for topic in self._receivers):
+            try:
+                await (await self._running()).announce(ID.from_string(peer))
+            except (OutsideError, StreamClosed) as error:
+                log.debug("net.gossip.not_announced", extra={"peer": peer, "error": str(error)})
+
+    def peers(self, topic: str) -> frozenset[PeerId]:
+        known = self._pubsub.peer_topics.get(topic, set()) if self._pubsub is not None else set()
+        return frozenset(PeerId(str(peer_id)) for peer_id in known)
+
+    def neighbours(self, topic: str) -> frozenset[PeerId]:
+        """With whom messages of `topic` are exchanged whole, both ways: the mesh."""
+        return frozenset(PeerId(str(peer)) for peer in self._pubsub.mesh(topic)) if self._pubsub else frozenset()
+
+    async def keep_running(self) -> None:
+        """Run the router, and run it again if it fails."""
+        while True:
+            try:
+                await self._run()
+            except ExceptionGroup:
+                log.exception("net.gossip.restarted")
+            self.restarts += 1
+            self._ready = trio.Event()
+            await trio.sleep(RESTART_PAUSE_S)
+
+    async def _running(self) -> SafePubsub:
+        while self._pubsub is None or not self._ready.is_set():
+            await self._ready.wait()
+        return self._pubsub
+
+    async def _run(self) -> None:
+        host = _GossipHost(self._network, self._identity)
+        router = GossipSub(
+            protocols=[TProtocol(MESHSUB)],
+            degree=6,
+            degree_low=4,
+            degree_high=12,
+            heartbeat_initial_delay=0.2,
+            heartbeat_interval=1,
+            do_px=False,
+            # These count our own publishing against us, adapt to noise, and want addresses we do not give.
+            spam_protection_enabled=False,
+            adaptive_gossip_enabled=False,
+            eclipse_protection_enabled=False,
+            # What waits for peers that have not joined yet would go to strangers.
+            max_pending_messages_per_peer=0,
+        )
+        pubsub = SafePubsub(host, router, self._receivers, self._may_speak, self._blame)
+        async with background_trio_service(pubsub), background_trio_service(router):
+            try:
+                await pubsub.wait_until_ready()
+                for topic in self._receivers:
+                    await pubsub.subscribe(topic)
+                self._pubsub = pubsub
+                self._ready.set()
+                await self._follow(host)
+            finally:
+                with trio.CancelScope(shield=True):
+                    await pubsub.close_streams()
+
+    async def _follow(self, host: _GossipHost) -> None:
+        """Tell pubsub who comes and goes, as long as the network lives."""
+        while True:
+            async for event in self._network.peer_events():
+                if event.kind is PeerEventKind.CONNECTED:
+                    await self.announce(event.peer)
+                else:
+                    for notifee in host.notifees:
+                        await notifee.disconnected(None, _Connected(ID.from_string(event.peer)))
+            await trio.sleep(RESTART_PAUSE_S)
+
+
+@asynccontextmanager
+async def open_gossip(
+    network: Network,
+    *,
+    identity_seed: bytes,
+    may_speak: MaySpeak = lambda peer, topic: True,
+    blame: Blame = lambda peer, why: None,
+) -> AsyncIterator[GossipTopics]:
+    """Gossip over `network`, under the identity of a 32-byte Ed25519 seed (that of the network, if it has one).
+
+    A peer of another implementation asks who we are (identify) before it gossips: it is told our key and that we speak
+    GossipSub, and nothing else.
+    """
+    identity = Identity(identity_seed)
+    topics = GossipTopics(network, identity, may_speak, blame)
+
+    async def identify(stream: Stream) -> None:
+        # Identify message: publicKey (1) and protocols (3), each with its length.
+        key = identity.key_pair.public_key.serialize()
+        message = b"\x0a" + bytes([len(key)]) + key + b"\x1a" + bytes([len(MESHSUB)]) + MESHSUB.encode()
+        await stream.send_all(encode_length(len(message)) + message)
+
+    network.set_handler(IDENTIFY, identify)
+    try:
+        async with background_nursery() as nursery:
+            nursery.start_soon(topics.keep_running)
+            yield topics
+    finally:
+        network.remove_handler(IDENTIFY)
+        network.remove_handler(MESHSUB)
+
+
+def _has_ed25519_author(message: rpc_pb2.Message) -> bool:
+    """Whether the author's key is in its id, so that no other key needs to be parsed, and none is sent that differs."""
+    author = bytes(message.from_id)
+    return len(author) == 38 and author.startswith(_ED25519_ID) and message.key in (b"", author[2:])
+
+
+def _within_limits(rpc: rpc_pb2.RPC) -> bool:
+    control = rpc.control
+    entries = (control.ihave, control.iwant, control.graft, control.prune, control.idontwant)
+    return (
+        len(rpc.subscriptions) <= SUBSCRIPTIONS_PER_RPC_MAX
+        and len(rpc.publish) <= MESSAGES_PER_RPC_MAX
+        and all(len(some) <= CONTROLS_PER_RPC_MAX for some in entries)
+        and all(len(one.messageIDs) <= IDS_PER_CONTROL_MAX for some in entries[:2] for one in some)
+    )
+
+
+def _leave_out(rpc: rpc_pb2.RPC, allowed: Callable[[str], bool]) -> None:
+    """Remove all that names a topic which is not allowed, and all that this node does not use."""
+    rpc.ClearField("senderRecord")
+    _keep(rpc.subscriptions, lambda one: allowed(one.topicid))
+    _keep(rpc.publish, lambda one: len(one.topicIDs) == 1 and allowed(one.topicIDs[0]))
+    if rpc.HasField("control"):
+        control = rpc.control
+        for name in ("ihave", "graft", "prune"):
+            _keep(getattr(control, name), lambda one: allowed(one.topicID))
+        for prune in control.prune:
+            prune.ClearField("peers")
+        control.ClearField("idontwant")
+        if not control.ByteSize():
+            rpc.ClearField("control")
+
+
+def _keep(entries: Any, wanted: Callable[[Any], bool]) -> None:
+    kept = [entry for entry in entries if wanted(entry)]
+    if len(kept) != len(entries):
+        del entries[:]
+        entries.extend(kept)
+
+
+if TYPE_CHECKING:
+    from p2pmem.net.topics import Topics
+
+    def _keeps_the_interface(topics: GossipTopics) -> Topics:
+        return topics

@@ -1,0 +1,241 @@
+"""Gossip among three and more, over both networks, with strangers and with people who do not keep to the rules."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+import trio
+from libp2p.pubsub.pb import rpc_pb2
+from p2pmem_protocol.errors import MisuseError
+from trio.testing import MockClock
+
+from p2pmem.net.framing import encode_frames
+from p2pmem.net.gossipsub import IDENTIFY, MESHSUB, GossipTopics, open_gossip
+from p2pmem.net.seam import Network, PeerId, Stream, StreamClosedError
+from p2pmem.net.topics import TOPIC_DATA_MAX_BYTES, Verdict
+
+from .conftest import MemoryNetworks, Networks
+from .helpers import read_to_end, until
+
+
+class Inbox:
+    """A receiver that takes everything, or answers as told."""
+
+    def __init__(self, verdict: Verdict = Verdict.ACCEPT) -> None:
+        self.got: list[bytes] = []
+        self.verdict = verdict
+
+    async def __call__(self, peer: PeerId, data: bytes) -> Verdict:
+        self.got.append(data)
+        return self.verdict
+
+
+class Node:
+    def __init__(self, network: Network, topics: GossipTopics, blamed: list[str]) -> None:
+        self.network, self.topics, self.blamed = network, topics, blamed
+
+
+@asynccontextmanager
+async def nodes(networks: Networks, count: int, secret: frozenset[str] = frozenset()) -> AsyncIterator[list[Node]]:
+    """So many nodes in a line; `secret` topics are spoken of only among the first two."""
+    async with AsyncExitStack() as stack:
+        line: list[Node] = []
+        insiders = {networks.peer_id_of(f"node {index}") for index in range(2)}
+        for index in range(count):
+            name = f"node {index}"
+            network = await stack.enter_async_context(networks.network(name))
+            blamed: list[str] = []
+            topics = await stack.enter_async_context(
+                open_gossip(
+                    network,
+                    identity_seed=hashlib.sha256(name.encode()).digest(),
+                    may_speak=lambda peer, topic: topic not in secret or peer in insiders,
+                    blame=lambda peer, why, blamed=blamed: blamed.append(why),  # type: ignore[misc]
+                )
+            )
+            line.append(Node(network, topics, blamed))
+        for left, right in itertools.pairwise(line):
+            await left.network.connect(right.network.addresses()[0], expected=None)
+        yield line
+
+
+async def test_what_one_publishes_all_who_joined_receive_once(networks: Networks) -> None:
+    async with nodes(networks, 4) as line:
+        inboxes = [Inbox() for _ in line]
+        for node, inbox in zip(line, inboxes, strict=True):
+            await node.topics.subscribe("open", inbox)
+        await until(lambda: sum(len(node.topics.neighbours("open")) for node in line) == 6)
+        await line[0].topics.publish("open", b"hello")
+        await until(lambda: all(inbox.got for inbox in inboxes[1:]))
+        assert [inbox.got for inbox in inboxes] == [[], [b"hello"], [b"hello"], [b"hello"]]
+        assert [node.blamed for node in line] == [[], [], [], []]
+
+
+@pytest.mark.parametrize(("verdict", "blamed"), [(Verdict.IGNORE, 0), (Verdict.REJECT, 1)])
+async def test_what_is_not_accepted_goes_no_further(networks: Networks, verdict: Verdict, blamed: int) -> None:
+    async with nodes(networks, 3) as line:
+        inboxes = [Inbox(), Inbox(verdict), Inbox()]
+        for node, inbox in zip(line, inboxes, strict=True):
+            await node.topics.subscribe("open", inbox)
+        await until(lambda: sum(len(node.topics.neighbours("open")) for node in line) == 4)
+        await line[0].topics.publish("open", b"one")
+        await until(lambda: bool(inboxes[1].got))
+        await line[1].topics.publish("open", b"two")
+        await until(lambda: bool(inboxes[2].got))
+        assert inboxes[2].got == [b"two"]
+        assert len(line[1].blamed) == blamed
+
+
+async def test_a_receiver_that_raises_or_hangs_harms_nobody(autojump_clock: MockClock) -> None:
+    async def bad(peer: PeerId, data: bytes) -> Verdict:
+        if data == b"hang":
+            await trio.sleep_forever()
+        raise RuntimeError("a fault in a receiver")
+
+    async with nodes(MemoryNetworks(), 2) as line:
+        await line[0].topics.subscribe("open", Inbox())
+        await line[1].topics.subscribe("open", bad)
+        await until(lambda: bool(line[0].topics.peers("open")))
+        await line[0].topics.publish("open", b"raise")
+        await line[0].topics.publish("open", b"hang")
+        await trio.sleep(20)
+        inbox = Inbox()
+        await line[1].topics.subscribe("open", inbox)
+        await line[0].topics.publish("open", b"fine")
+        await until(lambda: inbox.got == [b"fine"])
+        assert line[1].topics.restarts == 0
+
+
+async def test_a_stranger_who_does_everything_learns_nothing_of_a_topic_that_is_not_for_him(networks: Networks) -> None:
+    async with nodes(networks, 3, secret=frozenset({"secret"})) as line:
+        member, other, stranger = line
+        inboxes = [Inbox(), Inbox()]
+        for node, inbox in zip((member, other), inboxes, strict=True):
+            await node.topics.subscribe("secret", inbox)
+            await node.topics.subscribe("open", Inbox())
+        heard = bytearray()
+
+        async def overhear(stream: Stream) -> None:
+            while data := await stream.receive_some():
+                heard.extend(data)
+
+        stranger.network.set_handler(MESHSUB, overhear)
+        await stranger.network.connect(member.network.addresses()[0], expected=None)
+        await until(lambda: bool(member.topics.peers("secret")) and bool(other.topics.peers("secret")))
+        for victim in (member, other):
+            rpc = rpc_pb2.RPC()
+            for topic in ("secret", "open"):
+                rpc.subscriptions.add(subscribe=True, topicid=topic)
+                rpc.control.graft.add(topicID=topic)
+                rpc.control.ihave.add(topicID=topic, messageIDs=[b"00" * 46])
+            rpc.control.iwant.add(messageIDs=[b"00" * 46])
+            stream = await stranger.network.open_stream(victim.network.peer_id, MESHSUB)
+            await stream.send_all(encode_frames([rpc.SerializeToString()]))
+        await until(lambda: stranger.network.peer_id in member.topics.peers("open"))
+        for index in range(5):
+            await member.topics.publish("secret", b"secret content %d" % index)
+        await member.topics.publish("open", b"open content")
+        await until(lambda: len(inboxes[1].got) == 5)
+        # The positive control: of the open topic the stranger gets all there is.
+        await until(lambda: b"open content" in heard)
+        assert b"secret" not in heard
+        assert stranger.network.peer_id not in member.topics.peers("secret")
+
+
+BAD_RPCS = {
+    "garbage": b"\xff" * 30,
+    "no signature": rpc_pb2.RPC(
+        publish=[rpc_pb2.Message(from_id=bytes.fromhex("002408011220") + bytes(32), seqno=b"1", topicIDs=["open"])]
+    ).SerializeToString(),
+    "bad key": rpc_pb2.RPC(
+        publish=[rpc_pb2.Message(from_id=b"\x12\x20" + bytes(32), seqno=b"1", topicIDs=["open"], key=b"\xff" * 40)]
+    ).SerializeToString(),
+    "no author": rpc_pb2.RPC(
+        publish=[rpc_pb2.Message(from_id=b"", data=b"x", topicIDs=["open"], key=b"\xff")]
+    ).SerializeToString(),
+    "ten thousand subscriptions": rpc_pb2.RPC(
+        subscriptions=[rpc_pb2.RPC.SubOpts(subscribe=True, topicid=str(index)) for index in range(10_000)]
+    ).SerializeToString(),
+    "bad ids": rpc_pb2.RPC(
+        control=rpc_pb2.ControlMessage(
+            ihave=[rpc_pb2.ControlIHave(topicID="open", messageIDs=[b"zz", b"", b"\xff"])],
+            iwant=[rpc_pb2.ControlIWant(messageIDs=[b"not hex", b"0", b"\xff"])],
+            graft=[rpc_pb2.ControlGraft(topicID="unknown"), rpc_pb2.ControlGraft(topicID="open")],
+            prune=[rpc_pb2.ControlPrune(topicID="open", backoff=2**63)],
+        )
+    ).SerializeToString(),
+    "too many controls": rpc_pb2.RPC(
+        control=rpc_pb2.ControlMessage(graft=[rpc_pb2.ControlGraft(topicID="open")] * 101)
+    ).SerializeToString(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("raw", [*BAD_RPCS.values(), None], ids=[*BAD_RPCS.keys(), "oversize"])
+async def test_an_rpc_that_breaks_the_rules_harms_only_its_stream(networks: Networks, raw: bytes | None) -> None:
+    async with nodes(networks, 2) as line, networks.network("attacker") as attacker:
+        inbox = Inbox()
+        await line[0].topics.subscribe("open", Inbox())
+        await line[1].topics.subscribe("open", inbox)
+        peer = await attacker.connect(line[1].network.addresses()[0], expected=None)
+        stream = await attacker.open_stream(peer, MESHSUB)
+        try:
+            await stream.send_all(encode_frames([raw]) if raw is not None else b"\x81\x80\x40")
+            await stream.close_write()
+            await read_to_end(stream)
+        except StreamClosedError:
+            pass
+        await until(lambda: bool(line[0].topics.peers("open")))
+        await line[0].topics.publish("open", b"still here")
+        await until(lambda: inbox.got == [b"still here"])
+        assert line[1].topics.restarts == 0
+        if raw != BAD_RPCS["bad ids"]:
+            assert len(line[1].blamed) == 1
+
+
+async def test_a_router_that_fails_is_started_anew_with_its_topics(networks: Networks) -> None:
+    async with nodes(networks, 2) as line:
+        inbox = Inbox()
+        await line[0].topics.subscribe("open", Inbox())
+        await line[1].topics.subscribe("open", inbox)
+        await until(lambda: bool(line[0].topics.peers("open")))
+
+        async def fail() -> None:
+            raise RuntimeError("a fault in the router")
+
+        broken = line[1].topics._pubsub
+        assert broken is not None
+        broken.manager.run_task(fail)
+        await until(lambda: line[1].topics.restarts == 1 and line[1].topics._pubsub is not broken)
+        await until(lambda: bool(line[1].topics.peers("open")) and bool(line[1].topics.neighbours("open")))
+        await line[0].topics.publish("open", b"again")
+        await until(lambda: inbox.got == [b"again"])
+
+
+async def test_misuse_is_told_before_anything_is_sent(networks: Networks) -> None:
+    async with nodes(networks, 1) as (node,):
+        with pytest.raises(MisuseError):
+            await node.topics.publish("open", b"not joined")
+        await node.topics.subscribe("open", Inbox())
+        await node.topics.publish("open", bytes(TOPIC_DATA_MAX_BYTES))
+        with pytest.raises(MisuseError):
+            await node.topics.publish("open", bytes(TOPIC_DATA_MAX_BYTES + 1))
+        with pytest.raises(MisuseError):
+            await node.topics.subscribe("not\nprintable", Inbox())
+        await node.topics.unsubscribe("open")
+        with pytest.raises(MisuseError):
+            await node.topics.publish("open", b"left")
+
+
+async def test_identify_tells_the_key_and_gossip_and_nothing_else(networks: Networks) -> None:
+    from libp2p.identity.identify.pb.identify_pb2 import Identify
+
+    async with nodes(networks, 1) as (node,), networks.network("curious") as curious:
+        node.network.set_handler("/something/else", Inbox.__call__)  # type: ignore[arg-type]
+        peer = await curious.connect(node.network.addresses()[0], expected=None)
+        told = Identify.FromString((await read_to_end(await curious.open_stream(peer, IDENTIFY)))[1:])
+        assert list(told.protocols) == [MESHSUB]
+        assert {field.name for field, _ in told.ListFields()} == {"public_key", "protocols"}

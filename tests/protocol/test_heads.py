@@ -1,0 +1,276 @@
+"""The head of a context graph: rules H1, H2 and H5, in every order of arrival."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import replace
+
+import pytest
+from p2pmem_protocol.errors import Reason, RefusedError
+from p2pmem_protocol.hashing import ZERO_HASH
+from p2pmem_protocol.heads import FORKED_RIGHTS, ROOT_ACTS_MAX, HeadChain, HeadState
+from p2pmem_protocol.names import network_id
+from p2pmem_protocol.roster import Header, Parts, Role, Roster, SignedHeader
+
+from tests.protocol.world import GRAPH, NETWORK, E, V, W, address, roster, signer
+
+MEMBERS = {"alice": W, "bob": W, "v1": V}
+
+
+def chain_of(*rosters: Roster) -> HeadChain:
+    chain = HeadChain(GRAPH, NETWORK)
+    for each in rosters:
+        chain.add(each.signed)
+    return chain
+
+
+def head_of(*rosters: Roster) -> HeadState:
+    return chain_of(*rosters).head()
+
+
+def child(parent: Roster, label: str = "", owner: str = "owner") -> Roster:
+    """A roster after `parent`, different for each label."""
+    return roster({**MEMBERS, **({label: W} if label else {})}, 1, parent=parent, owner=owner)
+
+
+def act(parent: Roster, label: str = "", term: int | None = None) -> Roster:
+    return roster({**MEMBERS, **({label: W} if label else {})}, 1, parent=parent, term=term or parent.header.term + 1)
+
+
+FIRST = roster(MEMBERS, 1)
+
+
+def test_h1_the_head_is_the_same_whatever_the_order_of_headers() -> None:
+    second = child(FIRST)
+    left, right = child(second, "left"), child(second, "right")
+    below = child(left, "below")
+    root = act(second)
+    after = child(root)
+    headers = [each.signed for each in (FIRST, second, left, right, below, root, after)]
+    found = set()
+    for order in itertools.islice(itertools.permutations(headers), 0, None, 13):
+        chain = HeadChain(GRAPH, NETWORK)
+        assert {each.id for each in chain.add_all(order, checked=True)} == {each.id for each in headers}
+        found.add((chain.head(), tuple(each.id for each in chain.headers())))
+    assert len(found) == 1
+    ((state, _),) = found
+    assert state.header == after.signed
+    assert not state.forked
+
+
+def test_h1_of_several_children_the_two_lowest_ids_suffice() -> None:
+    children = [child(FIRST, f"member-{number}") for number in range(5)]
+    lowest = sorted(each.id for each in children)[:2]
+    for seed in range(20):
+        chain = chain_of(FIRST)
+        shuffled = random.Random(seed).sample(children, 5)
+        chain.add_all([each.signed for each in shuffled])
+        state = chain.head()
+        assert state.header == FIRST.signed
+        assert state.branches == tuple(lowest)
+        assert len(chain) == 3
+    highest = max(children, key=lambda each: each.id)
+    with pytest.raises(RefusedError) as refused:
+        chain.add(highest.signed)
+    assert refused.value.reason is Reason.SUPERSEDED
+
+
+def test_h1_what_descends_from_a_dropped_child_goes_with_it() -> None:
+    children = sorted((child(FIRST, f"member-{number}") for number in range(3)), key=lambda each: each.id)
+    below = child(children[2])
+    chain = chain_of(FIRST, children[2], below)
+    assert chain.head().header == below.signed
+    chain.add(children[0].signed)
+    chain.add(children[1].signed)
+    assert below.id not in chain
+    with pytest.raises(RefusedError) as refused:
+        chain.add(below.signed)
+    assert refused.value.reason is Reason.PARENT_NOT_HELD
+
+
+def test_h2_the_head_is_where_the_walk_along_only_children_ends() -> None:
+    second = child(FIRST)
+    third = child(second)
+    assert head_of(FIRST).header == FIRST.signed
+    assert head_of(FIRST, second, third).header == third.signed
+
+
+def test_h2_two_children_of_one_parent_leave_the_parent_as_head_and_say_so() -> None:
+    second = child(FIRST)
+    left, right = child(second, "left"), child(second, "right")
+    state = head_of(FIRST, second, left, right)
+    assert state.header == second.signed
+    assert state.forked
+    assert state.branches == tuple(sorted((left.id, right.id)))
+    assert FORKED_RIGHTS in state.why
+
+
+def test_h2_a_longer_branch_does_not_win() -> None:
+    second = child(FIRST)
+    left, right = child(second, "left"), child(second, "right")
+    longer = child(child(left, "a"), "b")
+    state = head_of(FIRST, second, right, left, child(left, "a"), longer)
+    assert state.header == second.signed
+
+
+def test_h2_a_root_act_beats_whatever_does_not_descend_from_it() -> None:
+    second = child(FIRST)
+    third = child(second)
+    root = act(FIRST, "mended")
+    assert head_of(FIRST, second, third, root).header == root.signed
+
+
+def test_h2_a_root_act_stands_alone() -> None:
+    root = act(child(FIRST))
+    state = head_of(root)
+    assert state.header == root.signed
+    assert not state.forked
+
+
+def test_h2_the_next_term_ends_a_fork() -> None:
+    left, right = child(FIRST, "left"), child(FIRST, "right")
+    chain = chain_of(FIRST, left, right)
+    assert chain.next_term == 2
+    mended = act(FIRST, "mended", chain.next_term)
+    chain.add(mended.signed)
+    assert chain.head() == head_of(mended)
+
+
+def test_h2_several_root_acts_of_one_term_leave_their_nearest_common_ancestor() -> None:
+    second = child(FIRST)
+    third = child(second)
+    one, two = act(second, "one"), act(third, "two")
+    state = head_of(FIRST, second, third, one, two)
+    assert state.header == second.signed
+    assert state.forked
+    assert state.branches == tuple(sorted((one.id, two.id)))
+    three = act(FIRST, "three")
+    assert head_of(FIRST, second, third, one, two, three).header == FIRST.signed
+
+
+def test_h2_there_is_no_head_when_the_common_ancestor_is_not_held_or_does_not_exist() -> None:
+    second = child(FIRST)
+    state = head_of(act(second, "one"), act(second, "two"))
+    assert state.header is None
+    assert state.forked
+    other = roster({"alice": W}, 0)
+    state = head_of(FIRST, other)
+    assert state.header is None
+    assert state.forked
+
+
+def test_h2_there_is_no_head_of_nothing() -> None:
+    state = HeadChain(GRAPH, NETWORK).head()
+    assert state.header is None
+    assert not state.forked
+
+
+def test_h2_a_header_waits_for_its_parent() -> None:
+    second = child(FIRST)
+    chain = HeadChain(GRAPH, NETWORK)
+    with pytest.raises(RefusedError) as refused:
+        chain.add(second.signed)
+    assert refused.value.reason is Reason.PARENT_NOT_HELD
+    assert chain.add(FIRST.signed)
+    assert chain.add(second.signed)
+    assert not chain.add(second.signed)
+
+
+def resigned(header: Header, by: str) -> SignedHeader:
+    return replace(header, signer=address(by)).sign(signer(by))
+
+
+@pytest.mark.parametrize(
+    ("change", "by"),
+    [
+        ({"version": 3}, "owner"),
+        ({"version": 1}, "owner"),
+        ({"owner": address("mallory")}, "owner"),
+        ({}, "mallory"),
+        ({}, "root"),
+        ({"quorum_serial": 2}, "owner"),
+        ({"quorum": b"q" * 32}, "owner"),
+        ({"quorum_serial": 3, "quorum": b"q" * 32}, "owner"),
+        ({"quorum_serial": 0, "quorum": b"q" * 32}, "owner"),
+        ({"parent_term": 0}, "owner"),
+        ({"term": 2}, "owner"),
+        ({"term": 2, "parent_term": 2}, "owner"),
+    ],
+)
+def test_h2_what_breaks_a_rule_of_descent_is_refused(change: dict[str, object], by: str) -> None:
+    good = child(FIRST).header
+    chain = chain_of(FIRST)
+    with pytest.raises(RefusedError) as refused:
+        chain.add(resigned(replace(good, **change), by))
+    assert refused.value.reason in (Reason.BAD_FIELD, Reason.WRONG_SIGNER)
+    assert chain.head().header == FIRST.signed
+    assert chain.add(resigned(good, "owner"))
+
+
+def test_h2_a_changed_quorum_with_the_next_serial_descends() -> None:
+    changed = roster({**MEMBERS, "v2": V}, 2, parent=FIRST)
+    assert changed.header.quorum_serial == FIRST.header.quorum_serial + 1
+    assert head_of(FIRST, changed).header == changed.signed
+
+
+def test_h2_a_signature_of_somebody_else_is_refused() -> None:
+    good = child(FIRST).signed
+    forged = replace(good, signature=child(FIRST, "other").signed.signature)
+    with pytest.raises(RefusedError) as refused:
+        chain_of(FIRST).add(forged)
+    assert refused.value.reason is Reason.WRONG_SIGNER
+
+
+def test_h2_only_the_creator_founds_or_acts_as_root() -> None:
+    mallory = resigned(FIRST.header, "mallory")
+    with pytest.raises(RefusedError) as refused:
+        HeadChain(GRAPH, NETWORK).add(mallory)
+    assert refused.value.reason is Reason.WRONG_SIGNER
+
+
+def test_a_header_of_another_network_or_graph_is_refused() -> None:
+    with pytest.raises(RefusedError) as refused:
+        HeadChain(GRAPH, network_id("other")).add(FIRST.signed)
+    assert refused.value.reason is Reason.WRONG_NETWORK
+    with pytest.raises(RefusedError) as refused:
+        HeadChain(type(GRAPH)(b"g" * 32), NETWORK).add(FIRST.signed)
+    assert refused.value.reason is Reason.UNKNOWN_GRAPH
+
+
+def test_root_acts_of_one_term_are_bounded() -> None:
+    acts = [act(FIRST, f"member-{number}") for number in range(ROOT_ACTS_MAX + 3)]
+    kept = sorted(each.id for each in acts)[:ROOT_ACTS_MAX]
+    for seed in range(5):
+        chain = chain_of(FIRST)
+        chain.add_all([each.signed for each in random.Random(seed).sample(acts, len(acts))])
+        assert chain.head().branches == tuple(kept)
+        assert len(chain) == 1 + ROOT_ACTS_MAX
+
+
+def test_the_chain_to_a_header_begins_with_the_root_act_of_its_term() -> None:
+    second = child(FIRST)
+    root = act(second)
+    after = child(root)
+    chain = chain_of(FIRST, second, root, after)
+    assert chain.chain_to(second.id) == (FIRST.signed, second.signed)
+    assert chain.chain_to(after.id) == (root.signed, after.signed)
+    assert chain.chain_to(ZERO_HASH) == ()
+
+
+def test_h5_a_roster_is_adopted_only_with_the_parts_that_its_header_names() -> None:
+    parts = FIRST.body.parts
+    assert Roster.join(FIRST.signed, parts) == FIRST
+    other = roster({"alice": W, "bob": E, "v1": V}, 1).body.parts
+    for name in ("members", "limits", "kept", "certificates"):
+        swapped = Parts(**{field: getattr(parts, field) for field in ("members", "limits", "kept", "certificates")})
+        changed = getattr(other, name) if name != "kept" and getattr(other, name) != getattr(parts, name) else b"\x81"
+        with pytest.raises(RefusedError):
+            Roster.join(FIRST.signed, replace(swapped, **{name: changed}))
+
+
+def test_h5_the_id_of_a_roster_is_the_digest_of_its_header() -> None:
+    decoded = SignedHeader.decode(FIRST.signed.encode())
+    assert decoded.id == FIRST.id
+    assert replace(FIRST.header, members=b"m" * 32).id != FIRST.id
+    assert Role.VERIFIER in FIRST.body.roles_of(address("v1"))
