@@ -278,6 +278,7 @@ class _Built:
         """Put together what users call."""
         services = Services(
             ledger=self._ledger,
+            admission=self._admission,
             network=self._net,
             sessions=self._sessions,
             exchange=self._exchange,
