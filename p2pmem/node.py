@@ -387,7 +387,7 @@ async def _open_chain(config: Config, keyring: Keyring) -> AsyncIterator[OpenCha
 async def run_node(home: Home, config: Config, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
     """Run the node of a home directory with libp2p and HTTP until cancelled. Reports its HTTP address when ready."""
     home.need()
-    from p2pmem.api.server import serve as serve_http
+    from p2pmem.api.server import serve_http
     from p2pmem.net.libp2p_host import Libp2pNetwork
 
     keyring = Keyring.load(home)
@@ -405,7 +405,7 @@ async def run_node(home: Home, config: Config, *, task_status: trio.TaskStatus[s
         open_node(settings, keyring, network, Places.of(home), Surroundings(), chain) as node,
         trio.open_nursery() as nursery,
     ):
-        serve = partial(serve_http, node.face, token=token, host=config.http_host, port=config.http_port)
+        serve = partial(serve_http, node.face, token, config.http_host, config.http_port)
         url: str = await nursery.start(serve)
         _write_run_file(home, url, node.network)
         try:
