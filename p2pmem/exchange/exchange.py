@@ -24,6 +24,7 @@ from p2pmem_protocol.gossip import Close, Command, Compare, Gossip, GossipStatis
 from p2pmem_protocol.hello import SYNC_PROTOCOL
 from p2pmem_protocol.names import GraphId
 
+from p2pmem.exchange.fetching import Fetching
 from p2pmem.exchange.holdings import Holdings, How
 from p2pmem.exchange.link import Link, Recent, ticks_ms
 from p2pmem.exchange.sync_client import Comparison, SyncClient
@@ -107,11 +108,13 @@ class Exchange:
         self.server = SyncServer(
             holdings,
             clock,
+            may_read=sessions.may_read,
             may_have=sessions.may_have,
             differs=self._differs,
             peers=self._peers_of,
             penalise=penalise,
         )
+        self.fetching = Fetching(holdings, self.client, self._members, penalise, chance)
         self.dialer = Dialer(network, sessions.open, chance)
 
     # Running
@@ -122,6 +125,7 @@ class Exchange:
         self._sessions.start()
         async with trio.open_nursery() as nursery:
             await nursery.start(self.dialer.run)
+            nursery.start_soon(self.fetching.run)
             nursery.start_soon(self._run_ticks)
             nursery.start_soon(self._run_news)
             task_status.started()
@@ -182,6 +186,8 @@ class Exchange:
             self._head_changed(delta.graph)
         if delta.entered:
             self._news.set()
+            if delta.source.how is How.MEMBER:
+                self.fetching.look(delta.graph, delta.source.peer)
 
     def _head_changed(self, graph: GraphId) -> None:
         self._gossip.head_changed(graph)
@@ -226,6 +232,10 @@ class Exchange:
                 await self._tick.wait()
             if scope.cancelled_caught:
                 self._do(self._gossip.tick(ticks_ms()))
+
+    def _members(self, graph: GraphId) -> list[PeerId]:
+        """Whom we are connected to in a graph."""
+        return [session.peer for session in self._sessions.all() if self._sessions.may_have(session.peer, graph)]
 
     # Comparisons
 

@@ -151,6 +151,17 @@ class SyncClient:
         self.note_addresses(peer, answer.addresses)
         return answer.addresses
 
+    async def fetch_attachment(self, peer: PeerId, graph: GraphId, content_hash: bytes, length: int) -> bool:
+        """Fetch one attachment from a member and keep it; False when the member does not hold it.
+
+        Raises as `compare`. Cancelled, nothing is kept.
+        """
+        stream = await self._network.open_stream(peer, SYNC_PROTOCOL)
+        try:
+            return await self._attachment(_Line(stream), graph, content_hash, length)
+        finally:
+            await stream.reset()
+
     def note_addresses(self, peer: PeerId, addresses: Iterable[str]) -> None:
         """Remember those of `addresses` that lead to `peer` itself: others' are theirs to tell."""
         own = tuple(address for address in addresses if address.endswith(f"/p2p/{peer}"))[:ADDRESSES_OF_ONE_MAX]
@@ -242,10 +253,14 @@ class SyncClient:
     async def _attachments(self, line: _Line, graph: GraphId) -> int:
         kept = 0
         for content_hash, length in self._holdings.wanted_attachments(graph):
-            data = await self._part(line, FetchPart(graph, content_hash), length)
-            if data is not None and len(data) == length:
-                kept += await self._holdings.keep_attachment(graph, content_hash, data)
+            kept += await self._attachment(line, graph, content_hash, length)
         return kept
+
+    async def _attachment(self, line: _Line, graph: GraphId, content_hash: bytes, length: int) -> bool:
+        data = await self._part(line, FetchPart(graph, content_hash), length)
+        if data is None or len(data) != length:
+            return False
+        return await self._holdings.keep_attachment(graph, content_hash, data)
 
     async def _part(self, line: _Line, asked: FetchPart, length_max: int) -> bytes | None:
         """Bytes by hash, in pieces; the length is checked before a byte is taken. None: the peer does not hold them."""
