@@ -406,7 +406,7 @@ async def run_node(home: Home, config: Config, *, task_status: trio.TaskStatus[s
         open_node(settings, keyring, network, Places.of(home), Surroundings(), chain) as node,
         trio.open_nursery() as nursery,
     ):
-        serve = partial(serve_http, node.face, token=token, host=config.http_host, port=config.http_port)
+        serve = partial(serve_http, node.face, token, config.http_host, config.http_port)
         url: str = await nursery.start(serve)
         _write_run_file(home, url, node.network)
         try:
