@@ -24,7 +24,7 @@ from p2pmem.ledger.ledger import ChainFact, Ledger
 from p2pmem.services.chain_facts import ChainFacts
 from p2pmem.services.signing import Signing
 from p2pmem.work.anchoring import AnchorArgs, AnchoringJobs, write_fact
-from p2pmem.work.verifying import version_view
+from p2pmem.work.verifying import seal_digest, version_view
 
 if TYPE_CHECKING:
     from p2pmem.chain.seam import Chain
@@ -138,12 +138,8 @@ class ChainWatch:
             if view is None:
                 return False
             try:
-                verify_value(
-                    anchor.batch_root,
-                    anchor.count,
-                    view.seal_digest,
-                    Proof(leaf_hash(view.seal_digest), asset.proof),
-                )
+                digest = seal_digest(self._ledger, graph, view)
+                verify_value(anchor.batch_root, anchor.count, digest, Proof(leaf_hash(digest), asset.proof))
             except RefusedError:
                 return False
         return True
