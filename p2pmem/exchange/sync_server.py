@@ -65,7 +65,8 @@ class SyncServer:
         penalise: Callable[[PeerId, RefusedError], None],
     ) -> None:
         """`may_read` is asked for every request, `may_have` for one about members' nodes; `differs` is told when a
-        peer's state of a graph is not ours; `peers` takes in where the asker can be dialled, and says where others can be.
+        peer's state of a graph is not ours; `peers` takes in where the asker can be dialled, and says where others
+        can be.
         """
         self._holdings = holdings
         self._clock = clock
