@@ -13,7 +13,6 @@ passed over.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Hashable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
@@ -22,13 +21,10 @@ from types import NoneType, UnionType
 from typing import Any, Final, Union, cast, get_args, get_origin, get_type_hints
 
 from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.json_nesting import NestedTooDeepError, check_nesting
 
 INTEGER_MAX: Final = 2**53 - 1
-DEPTH_MAX: Final = 64
 _SHOWN_CHARS_MAX: Final = 60
-# The closing quote may be missing: then the rest is a string, and the parser says so.
-_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
-_NO_BRACKET: Final = re.compile(rb"[^][{}]+")
 _KINDS: Final = {str: "text", int: "a whole number", float: "a number", bool: "true or false", dict: "an object"}
 
 
@@ -71,26 +67,20 @@ def dumps(value: object, *, indent: int | None = None) -> str:
 
 def loads(data: bytes) -> object:
     """Read JSON text in UTF-8. Refuses a key that comes twice, numbers that are none, and what nests too deep."""
-    _check_depth(data)
     try:
-        return json.loads(data.decode("utf-8"), object_pairs_hook=_object, parse_constant=_no_constant)
+        text = data.decode("utf-8")
+        check_nesting(text)
+        return json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
     except UnicodeDecodeError as error:
         raise BadValueError(f"the body is not UTF-8: byte {error.start}") from None
     except json.JSONDecodeError as error:
         raise BadValueError(f"the body is not JSON: {error.msg} (line {error.lineno}, column {error.colno})") from None
+    except NestedTooDeepError:
+        raise BadValueError("the body nests too deep") from None
     except ValueError as error:
         if isinstance(error, BadValueError):
             raise
         raise BadValueError("the body holds a number that is too long") from None
-
-
-def _check_depth(data: bytes) -> None:
-    """Python's parser uses the C stack for each level, up to a limit that any library may raise, and dies of it."""
-    depth = 0
-    for bracket in _NO_BRACKET.sub(b"", _STRING.sub(b"", data)):
-        depth += 1 if bracket in b"[{" else -1
-        if depth > DEPTH_MAX:
-            raise BadValueError(f"the body nests deeper than {DEPTH_MAX} levels")
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
