@@ -24,6 +24,7 @@ from p2pmem_protocol.gossip import Close, Command, Compare, Gossip, GossipStatis
 from p2pmem_protocol.hello import SYNC_PROTOCOL
 from p2pmem_protocol.names import GraphId
 
+from p2pmem.exchange.fetching import Fetching
 from p2pmem.exchange.holdings import Holdings, How
 from p2pmem.exchange.link import Link, Recent, ticks_ms
 from p2pmem.exchange.sync_client import Comparison, SyncClient
@@ -52,9 +53,6 @@ class _Comparer:
     wanted: trio.Event = field(default_factory=trio.Event)
     meets: bool = True
     """Whether to ask whom else the peer is connected to."""
-    missing: dict[GraphId, None] = field(default_factory=dict)
-    """Graphs in which the peer gave something whose content is still to be fetched."""
-    fetch: trio.Event = field(default_factory=trio.Event)
 
     def want(self, graph: GraphId | None) -> None:
         if graph is None:
@@ -112,11 +110,13 @@ class Exchange:
         self.server = SyncServer(
             holdings,
             clock,
+            may_read=sessions.may_read,
             may_have=sessions.may_have,
             differs=self._differs,
             peers=self._peers_of,
             penalise=penalise,
         )
+        self.fetching = Fetching(holdings, self.client, self._members, penalise, chance)
         self.dialer = Dialer(network, sessions.open, chance)
 
     # Running
@@ -127,6 +127,7 @@ class Exchange:
         self._sessions.start()
         async with trio.open_nursery() as nursery:
             await nursery.start(self.dialer.run)
+            nursery.start_soon(self.fetching.run)
             nursery.start_soon(self._run_ticks)
             nursery.start_soon(self._run_news)
             task_status.started()
@@ -151,7 +152,6 @@ class Exchange:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_quietly, link.write)
                 nursery.start_soon(self._compare_with, session, comparer)
-                nursery.start_soon(self._fetch_from, session, comparer)
                 await self._read(link)
                 nursery.cancel_scope.cancel()
         finally:
@@ -190,14 +190,8 @@ class Exchange:
             self._head_changed(delta.graph)
         if delta.entered:
             self._news.set()
-            self._want_contents(delta)
-
-    def _want_contents(self, delta: Delta) -> None:
-        """Fetch content that is not inline from whoever gave the item that names it."""
-        comparer = self._comparers.get(PeerId(delta.source.peer))
-        if comparer is not None and self._holdings.wanted_attachments(delta.graph):
-            comparer.missing[delta.graph] = None
-            comparer.fetch.set()
+            if delta.source.how is How.MEMBER:
+                self.fetching.look(delta.graph, delta.source.peer)
 
     def _head_changed(self, graph: GraphId) -> None:
         self._gossip.head_changed(graph)
@@ -244,6 +238,10 @@ class Exchange:
                 await self._tick.wait()
             if scope.cancelled_caught:
                 self._do(self._gossip.tick(ticks_ms()))
+
+    def _members(self, graph: GraphId) -> list[PeerId]:
+        """Whom we are connected to in a graph."""
+        return [session.peer for session in self._sessions.all() if self._sessions.may_have(session.peer, graph)]
 
     # Comparisons
 
@@ -295,19 +293,6 @@ class Exchange:
                 await comparer.wanted.wait()
             if scope.cancelled_caught:
                 comparer.want(None)
-
-    async def _fetch_from(self, session: Session, comparer: _Comparer) -> None:
-        """Fetch large content as soon as what names it is admitted. What fails here, the next comparison fetches."""
-        while True:
-            await comparer.fetch.wait()
-            graphs, comparer.missing, comparer.fetch = comparer.missing, {}, trio.Event()
-            for graph in graphs:
-                try:
-                    await self.client.fetch_attachments(session.peer, graph)
-                except RefusedError as error:
-                    self._penalise(session.peer, error)
-                except OutsideError as error:
-                    log.info("fetch.failed", extra={"peer": session.peer, "why": str(error)})
 
     async def _compare(self, session: Session, graphs: list[GraphId]) -> bool:
         """One comparison. False when it failed, or sets differ and nothing came of it."""

@@ -232,4 +232,4 @@ def _versions(graph: LedgerGraph, key: AssetKey) -> list[tuple[SealedRecord, ...
     asset = graph.set.asset(key)
     if asset is None:
         raise BugError(f"an asset {key} that the set has just named is not in it")
-    return [tuple(version.sealed.values()) for version in asset.versions.values()]
+    return [tuple(version.sealed) for version in asset.versions]

@@ -216,9 +216,17 @@ class MemoryFace:
         before = b"" if replace else self._drafts.get((graph, name), (None, b""))[1]
         content = before + data
         view = DraftView(
-            graph, f"{AGENT}/{name}", f"{found.iri}/assertion/{AGENT}/{name}", subgraph, content.count(b"\n"), False,
-            False, 0, "", NOW_MS,
-        )  # fmt: skip
+            graph,
+            f"{AGENT}/{name}",
+            f"{found.iri}/assertion/{AGENT}/{name}",
+            subgraph,
+            content.count(b"\n"),
+            False,
+            False,
+            0,
+            "",
+            NOW_MS,
+        )
         self._drafts[graph, name] = (view, content)
         await self._changed("draft", graph, view.reference)
         return view
