@@ -23,7 +23,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -32,6 +32,7 @@ import trio
 from p2pmem_protocol.errors import MisuseError, OutsideError
 
 from p2pmem.chain.posting import json_request
+from p2pmem_devnet.lifeline import open_with_lifeline, send_signal
 
 if TYPE_CHECKING:
     from eth_account.signers.local import LocalAccount
@@ -48,23 +49,6 @@ OUTPUT_BYTES_KEPT = 16 * 1024
 ONE_ETHER_WEI = 10**18
 
 _LISTENING = re.compile(rb"Listening on 127\.0\.0\.1:(\d+)\s")
-
-# Anvil never looks whether its parent still lives. So a shell stands between: its standard input is a pipe that only we
-# hold, and when that ends, because we ended (also by kill -9), anvil is ended too. We write there by which signal it
-# shall end. The shell stays until anvil is gone, so that its port is free when the shell has ended.
-_LIFELINE = """
-trap : TERM
-exec 3<&0
-"$@" </dev/null 3<&- &
-child=$!
-{ read -r how <&3; kill -s "${how:-TERM}" $child; } >/dev/null 2>&1 &
-lifeline=$!
-exec 3<&-
-while kill -0 $child 2>/dev/null; do wait $child; code=$?; done
-kill -KILL $lifeline 2>/dev/null
-wait $lifeline
-exit $code
-"""
 
 
 class AnvilMissingError(MisuseError):
@@ -146,14 +130,7 @@ class Anvil:
             command += ["--block-time", f"{self._block_seconds:g}"]
         self._output = b""
         self._spoken, self._drained = trio.Event(), trio.Event()
-        # A terminal's Ctrl-C reaches the whole group: in one of its own, anvil ends when we say so.
-        self._process = await trio.lowlevel.open_process(
-            ["/bin/sh", "-c", _LIFELINE, "anvil-lifeline", *command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        self._process = await open_with_lifeline(command, stderr=subprocess.STDOUT)
         self._nursery.start_soon(self._drain, self._process)
         try:
             with trio.fail_after(START_SECONDS_MAX):
@@ -202,9 +179,7 @@ class Anvil:
         self._keeping.cancel()
         assert process.stdin is not None
         if process.returncode is None:
-            # An error here means that it has just ended by itself.
-            with suppress(trio.BrokenResourceError):
-                await process.stdin.send_all(how.encode() + b"\n")
+            await send_signal(process, how)
         with trio.move_on_after(STOP_SECONDS_MAX):
             await process.wait()
         if process.returncode is None:

@@ -8,6 +8,7 @@
     requests   a request's bytes to the arguments of a call, within limits
     endpoints  what answers each kind of call
     server     the application, and its life in a nursery
+    streaming  a request whose answer comes bit by bit
     client     the same `Face`, over HTTP
 
 Nothing is imported here: the command line starts fast because it loads no more than it uses.

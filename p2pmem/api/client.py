@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar, cast
 from urllib.parse import quote
@@ -12,9 +12,10 @@ import httpx
 from p2pmem_protocol.errors import OutsideError
 
 from p2pmem.api.codec import BadValueError, decode, encode, encode_text, hints, loads
-from p2pmem.api.events import PROBLEM_EVENT, EventReader
+from p2pmem.api.events import PROBLEM_EVENT, EventReader, ServerEvent
 from p2pmem.api.problems import UnreachableError, error_of
 from p2pmem.api.routes import CALLS, Call
+from p2pmem.api.streaming import CONNECT_S, open_streamed
 from p2pmem.face import (
     CertificateView,
     ChangeEvent,
@@ -35,21 +36,21 @@ from p2pmem.face import (
 
 T = TypeVar("T")
 
-CONNECT_S: Final = 5.0
-ANSWER_S: Final = 300.0
-# An idle stream says every 15 s that it is alive.
-SILENCE_S: Final = 60.0
+ANSWER_S: Final = 900.0
+"""A call that waits for a job may wait ten minutes."""
 
 
 class HttpFace:
     """A `Face` whose node is behind `url`. Use it as an async context manager.
 
     Errors are those of the face, as `NodeMisuseError` and its siblings in `p2pmem.api.problems`, with the code that
-    the node gave; and `UnreachableError` when no node answers. A cancelled call may have been carried out.
+    the node gave; and `UnreachableError` when no node answers. A cancelled call may have been carried out. Streams
+    are async generators: close them with `aclosing` when you leave them before their end.
     """
 
     def __init__(self, url: str, token: str) -> None:
-        self._url = url
+        self._url = url.rstrip("/")
+        self._token = token
         self._client = httpx.AsyncClient(
             base_url=url,
             headers={"authorization": f"Bearer {token}"},
@@ -223,7 +224,8 @@ class HttpFace:
     async def _request(self, name: str, /, **arguments: object) -> bytes:
         with _reachable(self._url):
             answer = await self._client.send(self._build(CALLS[name], arguments))
-        _raise_for(answer)
+        if answer.status_code >= 300:
+            _raise_problem(answer.status_code, answer.content)
         return answer.content
 
     def _build(self, call: Call, arguments: dict[str, object]) -> httpx.Request:
@@ -239,33 +241,22 @@ class HttpFace:
         return self._client.build_request(call.verb, path, params=query)
 
     async def _events(self, wanted: type[T], name: str, /, **arguments: object) -> AsyncIterator[T]:
-        async with self._stream(name, arguments) as answer:
-            reader = EventReader()
-            with _reachable(self._url):
-                async for data in answer.aiter_bytes():
-                    for event in reader.feed(data):
-                        with _honest(self._url):
-                            body = loads(event.data.encode())
-                        if event.event == PROBLEM_EVENT:
-                            raise error_of(_status_in(body), body)
-                        with _honest(self._url):
-                            value = decode(wanted, body, strict=False)
-                        yield value
+        target = self._build(CALLS[name], arguments).url.raw_path.decode()
+        reader = EventReader()
+        async with open_streamed(self._url, target, {"authorization": f"Bearer {self._token}"}) as answer:
+            if answer.status != 200:
+                _raise_problem(answer.status, await answer.whole())
+            while data := await answer.receive():
+                for event in reader.feed(data):
+                    yield self._value(wanted, event)
 
-    @asynccontextmanager
-    async def _stream(self, name: str, arguments: dict[str, object]) -> AsyncIterator[httpx.Response]:
-        request = self._build(CALLS[name], arguments)
-        request.extensions["timeout"] = {**request.extensions["timeout"], "read": SILENCE_S}
-        with _reachable(self._url):
-            answer = await self._client.send(request, stream=True)
-        try:
-            if answer.status_code != 200:
-                with _reachable(self._url):
-                    await answer.aread()
-            _raise_for(answer)
-            yield answer
-        finally:
-            await answer.aclose()
+    def _value(self, wanted: type[T], event: ServerEvent) -> T:
+        with _honest(self._url):
+            body = loads(event.data.encode())
+            if event.event != PROBLEM_EVENT:
+                return cast("T", decode(wanted, body, strict=False))
+        status = body.get("status") if isinstance(body, dict) else None
+        raise error_of(status if isinstance(status, int) else 500, body)
 
 
 def _body(call: Call, arguments: dict[str, object]) -> dict[str, object]:
@@ -280,19 +271,12 @@ def _body(call: Call, arguments: dict[str, object]) -> dict[str, object]:
     return found
 
 
-def _raise_for(answer: httpx.Response) -> None:
-    if answer.status_code < 300:
-        return
+def _raise_problem(status: int, data: bytes) -> None:
     try:
-        body = loads(answer.content)
+        body = loads(data)
     except BadValueError:
         body = None
-    raise error_of(answer.status_code, body)
-
-
-def _status_in(body: object) -> int:
-    status = body.get("status") if isinstance(body, dict) else None
-    return status if isinstance(status, int) else 500
+    raise error_of(status, body)
 
 
 @contextmanager

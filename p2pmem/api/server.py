@@ -51,7 +51,7 @@ class Application:
         self._guard = Guard(token=token, host=host)
         self._ready = ready
         self._running = 0
-        closing = closing or trio.Event()
+        closing = trio.Event() if closing is None else closing
         routes: list[BaseRoute] = [
             Route("/healthz", _Probe(lambda: True, "alive"), methods=["GET"]),
             Route("/readyz", _Probe(ready, "ready"), methods=["GET"]),
@@ -123,12 +123,12 @@ class _Probe:
             await send_json(send, 503, problem(f"not-{self._word}", "not yet; ask again"))
 
 
-async def serve(
+async def serve_http(
     face: Face,
-    *,
     token: str,
     host: str = "127.0.0.1",
     port: int = 0,
+    *,
     ready: Callable[[], bool] = lambda: True,
     stop: trio.Event | None = None,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
@@ -139,7 +139,7 @@ async def serve(
     `GRACE_S` seconds. Cancelled, all ends at once; what a call had already written stays. Raises `OutsideError` when
     it cannot listen.
     """
-    stopping = stop or trio.Event()
+    stopping = trio.Event() if stop is None else stop
     application = Application(face, token=token, host=host, ready=ready, closing=stopping)
     listener = _listen(host, port)
     shown = f"[{host}]" if ":" in host else host

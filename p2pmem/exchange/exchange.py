@@ -5,13 +5,17 @@
 
 Gossip is quick and may lose; comparisons lose nothing. One is made on connect, on a head change, when a peer's state
 turns out to differ, about ten seconds after something new with three members drawn by lot, and every minute with all.
+
+Where nothing happens that minute grows: after each comparison that found both equal, whoever made it, the next one with
+that member may wait twice as long, up to a quarter of an hour. Anything new here brings it back to a minute, and who
+has something new asks the others, so what gossip lost is found as soon as before.
 """
 
 from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from math import isinf
 from typing import Final
@@ -24,6 +28,7 @@ from p2pmem_protocol.gossip import Close, Command, Compare, Gossip, GossipStatis
 from p2pmem_protocol.hello import SYNC_PROTOCOL
 from p2pmem_protocol.names import GraphId
 
+from p2pmem.exchange.fetching import Fetching
 from p2pmem.exchange.holdings import Holdings, How
 from p2pmem.exchange.link import Link, Recent, ticks_ms
 from p2pmem.exchange.sync_client import Comparison, SyncClient
@@ -37,6 +42,7 @@ from p2pmem.net.sessions import Session, Sessions
 log = logging.getLogger(__name__)
 
 PERIOD_S: Final = 60.0
+QUIET_PERIOD_S_MAX: Final = 15 * 60.0
 AFTER_NEWS_S: Final = 10.0
 AFTER_NEWS_MEMBERS: Final = 3
 DIFFERS_PAUSE_S: Final = 1.0
@@ -50,6 +56,12 @@ class _Comparer:
     graphs: set[GraphId] | None = None
     """Which graphs; None stands for all."""
     wanted: trio.Event = field(default_factory=trio.Event)
+    meets: bool = True
+    """Whether to ask whom else the peer is connected to."""
+    period_s: float = PERIOD_S
+    due_s: float = 0.0
+    sooner: trio.Event = field(default_factory=trio.Event)
+    """`due_s` was brought forward, or something is wanted."""
 
     def want(self, graph: GraphId | None) -> None:
         if graph is None:
@@ -57,10 +69,25 @@ class _Comparer:
         elif self.graphs is not None:
             self.graphs.add(graph)
         self.wanted.set()
+        self.sooner.set()
 
     def take(self) -> set[GraphId] | None:
+        """What to compare now. Nobody asked for anything: it is time, for all."""
         graphs, self.graphs, self.wanted = self.graphs, set(), trio.Event()
         return graphs
+
+    def rest(self, spread: float, *, equal: bool) -> None:
+        """A comparison was made. Equal: the next one but one may wait twice as long."""
+        self.due_s = trio.current_time() + self.period_s * spread
+        self.period_s = min(2 * self.period_s, QUIET_PERIOD_S_MAX) if equal else PERIOD_S
+
+    def news(self, spread: float) -> None:
+        """Our set has changed: the next comparison is due in a minute at most."""
+        self.period_s = PERIOD_S
+        due_s = trio.current_time() + PERIOD_S * spread
+        if due_s < self.due_s:
+            self.due_s = due_s
+            self.sooner.set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +134,15 @@ class Exchange:
         self.server = SyncServer(
             holdings,
             clock,
+            may_read=sessions.may_read,
             may_have=sessions.may_have,
             differs=self._differs,
+            equal=self._found_equal,
             peers=self._peers_of,
             penalise=penalise,
         )
         self.dialer = Dialer(network, sessions.open, chance)
+        self.fetching = Fetching(holdings, self.client, self._members, penalise, chance)
 
     # Running
 
@@ -124,6 +154,7 @@ class Exchange:
             await nursery.start(self.dialer.run)
             nursery.start_soon(self._run_ticks)
             nursery.start_soon(self._run_news)
+            nursery.start_soon(self.fetching.run)
             task_status.started()
 
     async def serve(self, session: Session, stream: Stream, reader: FrameReader) -> None:
@@ -152,6 +183,8 @@ class Exchange:
             del self._links[peer], self._comparers[peer]
             self._do(self._gossip.peer_left(peer, ticks_ms()))
             self._want_all(None)
+            with trio.CancelScope(shield=True):
+                await self.client.forget(peer)
 
     async def _read(self, link: Link) -> None:
         try:
@@ -182,6 +215,10 @@ class Exchange:
             self._head_changed(delta.graph)
         if delta.entered:
             self._news.set()
+            if delta.source.how is How.MEMBER:
+                self.fetching.look(delta.graph, delta.source.peer)
+            for comparer in self._comparers.values():
+                comparer.news(self._spread())
 
     def _head_changed(self, graph: GraphId) -> None:
         self._gossip.head_changed(graph)
@@ -191,6 +228,8 @@ class Exchange:
             share = self._gossip.graph_shared if self._sessions.may_have(session.peer, graph) else None
             change = share or self._gossip.graph_unshared
             self._do(change(session.peer, graph, ticks_ms()))
+        for comparer in self._comparers.values():
+            comparer.meets = True
         self._want_all(graph)
         self.dialer.dial_soon()
 
@@ -261,39 +300,68 @@ class Exchange:
             for peer in self._chance.sample(peers, min(AFTER_NEWS_MEMBERS, len(peers))):
                 self._want(peer, None)
 
+    def _members(self, graph: GraphId) -> list[PeerId]:
+        """Whom we are connected to in a graph."""
+        return [session.peer for session in self._sessions.all() if self._sessions.may_have(session.peer, graph)]
+
+    def _found_equal(self, peer: PeerId, graphs: Collection[GraphId]) -> None:
+        """A peer asked for our state of these graphs and has the same: as good as having asked it."""
+        comparer, session = self._comparers.get(peer), self._sessions.get(peer)
+        if comparer is None or session is None or any(self._holdings.wanted_attachments(graph) for graph in graphs):
+            return
+        if self._sessions.graphs_of(session) <= frozenset(graphs):
+            comparer.rest(self._spread(), equal=True)
+
     async def _compare_with(self, session: Session, comparer: _Comparer) -> None:
-        """Compare on connect, when wanted, and every minute."""
-        pause_s = 0.0
+        """Compare on connect, when wanted, and every minute, or less often where nothing happens."""
         while True:
             graphs = comparer.take()
             shared = self._sessions.graphs_of(session)
             chosen = sorted(shared if graphs is None else shared & graphs)
             pause_s = DIFFERS_PAUSE_S
-            if chosen and not await self._compare(session, chosen):
-                pause_s = NO_PROGRESS_PAUSE_S
-            # A pause between rounds lets what is under way arrive; the period has a jitter so that peers spread out.
-            await trio.sleep(pause_s * self._chance.uniform(0.8, 1.2))
-            with trio.move_on_after(PERIOD_S * self._chance.uniform(0.8, 1.2)) as scope:
-                await comparer.wanted.wait()
-            if scope.cancelled_caught:
-                comparer.want(None)
+            if chosen:
+                results = await self._compare(session, chosen)
+                if not results or not all(result.equal or result.fetched for result in results):
+                    pause_s = NO_PROGRESS_PAUSE_S
+                same = all(result.equal and not result.fetched for result in results)
+                comparer.rest(self._spread(), equal=same and len(results) == len(shared))
+            # A pause between rounds lets what is under way arrive.
+            await trio.sleep(pause_s * self._spread())
+            await self._until_due(comparer)
 
-    async def _compare(self, session: Session, graphs: list[GraphId]) -> bool:
-        """One comparison. False when it failed, or sets differ and nothing came of it."""
+    async def _until_due(self, comparer: _Comparer) -> None:
+        """Return once a comparison is wanted, or due; then it is one of all graphs."""
+        while not comparer.wanted.is_set():
+            if trio.current_time() >= comparer.due_s:
+                comparer.want(None)
+                return
+            comparer.sooner = trio.Event()
+            with trio.move_on_at(comparer.due_s):
+                await comparer.sooner.wait()
+
+    def _spread(self) -> float:
+        """Periods have a jitter so that peers spread out."""
+        return self._chance.uniform(0.8, 1.2)
+
+    async def _compare(self, session: Session, graphs: list[GraphId]) -> list[Comparison]:
+        """One comparison. Empty when it failed."""
         try:
             results = await self.client.compare(session.peer, graphs)
-            for graph in graphs:
-                await self._meet(session, graph)
+            comparer = self._comparers.get(session.peer)
+            if comparer is not None and comparer.meets:
+                comparer.meets = False
+                for graph in graphs:
+                    await self._meet(session, graph)
         except RefusedError as error:
             self._penalise(session.peer, error)
-            return False
+            return []
         except OutsideError as error:
             log.info("sync.failed", extra={"peer": session.peer, "why": str(error)})
-            return False
+            return []
         now_ms = self._clock.now_ms()
         for result in results:
             self._compared[session.peer, result.graph] = LastComparison(result, now_ms)
-        return all(result.equal or result.fetched for result in results)
+        return results
 
     # Meeting other members
 

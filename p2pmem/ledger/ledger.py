@@ -21,7 +21,7 @@ from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.hello import Speaker
 from p2pmem_protocol.names import Address, GraphId, GraphName, NetworkId
 from p2pmem_protocol.records import SealedRecord
-from p2pmem_protocol.roster import SignedHeader
+from p2pmem_protocol.roster import Access, SignedHeader
 
 from p2pmem.face import NotFoundError
 from p2pmem.ledger import audit
@@ -127,6 +127,10 @@ class Ledger:
     def is_member(self, graph: GraphId, agent: Address) -> bool:
         found = self.graphs.get(graph)
         return found is not None and found.is_member(agent)
+
+    def is_open(self, graph: GraphId) -> bool:
+        found = self.graphs.get(graph)
+        return found is not None and found.head is not None and found.head.body.limits.access is Access.OPEN
 
     def is_revoked(self, speaker: Speaker, peer: PeerId) -> bool:
         return any(

@@ -18,7 +18,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 # isort: off
 import p2pmem.net.quiet_imports  # noqa: F401 - before all else of py-libp2p
@@ -37,6 +37,7 @@ from libp2p.pubsub.validators import signature_validator
 from libp2p.tools.anyio_service import background_trio_service
 from p2pmem_protocol.errors import MisuseError, OutsideError, RefusedError
 
+from p2pmem.net import libp2p_repairs
 from p2pmem.net.background import background_nursery
 from p2pmem.net.framing import FrameReader, encode_length
 from p2pmem.net.seam import Network, PeerEventKind, PeerId, Stream, StreamClosedError
@@ -50,6 +51,8 @@ from p2pmem.net.topics import (
     Receiver,
     Verdict,
 )
+
+libp2p_repairs.install_gossip()
 
 log = logging.getLogger(__name__)
 
@@ -490,3 +493,10 @@ def _keep(entries: Any, wanted: Callable[[Any], bool]) -> None:
     if len(kept) != len(entries):
         del entries[:]
         entries.extend(kept)
+
+
+if TYPE_CHECKING:
+    from p2pmem.net.topics import Topics
+
+    def _keeps_the_interface(topics: GossipTopics) -> Topics:
+        return topics

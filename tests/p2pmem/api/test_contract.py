@@ -1,0 +1,193 @@
+"""What every `Face` does, in process and over HTTP alike.
+
+`face` gives one that has nothing yet and whose node runs alone. Whoever has another implementation overrides the
+fixture and runs the same tests.
+"""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import Any, cast
+
+import pytest
+from p2pmem_protocol.errors import MisuseError
+
+from p2pmem.face import Face, Layer, MemberChange, NewGraph, NewMember, NotFoundError
+
+from .conftest import Served
+
+TURTLE = b"<http://example.org/s> <http://example.org/p> <http://example.org/o> .\n"
+SOMEBODY = "0x" + "b2" * 20
+
+
+@pytest.fixture(params=["in-process", "http"])
+async def face(request: pytest.FixtureRequest, served: Served) -> Face:
+    return served.face if request.param == "in-process" else served.client
+
+
+async def draft(face: Face, graph: str, name: str = "finding") -> None:
+    await face.draft(graph, name, TURTLE, format="turtle", base=None, subgraph="", replace=False)
+
+
+async def test_a_founded_graph_is_listed_and_found_by_name(face: Face) -> None:
+    made = await face.found(NewGraph("findings", (NewMember(SOMEBODY, ("writer", "verifier"), "Bob"),)))
+    assert made.graph.endswith("/findings")
+    assert [it.graph for it in await face.graphs()] == [made.graph]
+    assert await face.graph(made.graph) == made
+    assert SOMEBODY in made.verifiers
+    assert {it.label for it in made.members} >= {"Bob"}
+    status = await face.status()
+    assert status.graphs == 1
+    assert made.owner in status.agents
+
+
+async def test_a_graph_is_not_founded_twice(face: Face) -> None:
+    await face.found(NewGraph("findings"))
+    with pytest.raises(MisuseError):
+        await face.found(NewGraph("findings"))
+
+
+async def test_an_unknown_graph_is_not_found(face: Face) -> None:
+    with pytest.raises(NotFoundError):
+        await face.graph(f"{SOMEBODY}/nothing")
+    with pytest.raises(NotFoundError):
+        await face.content(f"{SOMEBODY}/nothing", "x")
+
+
+async def test_a_name_that_is_none_is_refused(face: Face) -> None:
+    with pytest.raises(MisuseError):
+        await face.graph("findings and more")
+
+
+async def test_members_come_and_go(face: Face) -> None:
+    made = await face.found(NewGraph("findings"))
+    more = await face.change_members(made.graph, MemberChange(set=(NewMember(SOMEBODY, ("writer",), "Bob"),)))
+    assert more.version == made.version + 1
+    assert SOMEBODY in {it.address for it in more.members}
+    less = await face.change_members(made.graph, MemberChange(remove=(SOMEBODY,)))
+    assert SOMEBODY not in {it.address for it in less.members}
+
+
+async def test_an_invite_is_one_word(face: Face) -> None:
+    made = await face.found(NewGraph("findings"))
+    invite = await face.invite(made.graph, roles=("writer",), uses=2, life_ms=60_000)
+    assert invite.startswith("p2pmem1")
+    assert invite.split() == [invite]
+
+
+async def test_a_graph_that_one_leaves_is_forgotten(face: Face) -> None:
+    made = await face.found(NewGraph("findings"))
+    await face.leave(made.graph)
+    assert await face.graphs() == ()
+
+
+async def test_a_draft_is_listed_until_it_is_discarded(face: Face) -> None:
+    graph = (await face.found(NewGraph("findings"))).graph
+    await draft(face, graph)
+    (listed,) = await face.drafts(graph)
+    assert listed.reference.endswith("/finding")
+    assert listed.statements == 1
+    assert not listed.sealed
+    await face.discard(graph, "finding")
+    assert await face.drafts(None) == ()
+
+
+async def test_a_sealed_draft_has_a_root(face: Face) -> None:
+    graph = (await face.found(NewGraph("findings"))).graph
+    await draft(face, graph)
+    sealed = await face.seal(graph, "finding")
+    assert sealed.sealed
+    assert sealed.root.startswith("0x")
+    assert len(sealed.root) == 66
+
+
+async def test_a_draft_that_is_not_there_is_not_sealed(face: Face) -> None:
+    graph = (await face.found(NewGraph("findings"))).graph
+    with pytest.raises(MisuseError):
+        await face.seal(graph, "nothing")
+
+
+async def test_what_is_shared_can_be_read_by_its_bytes(face: Face) -> None:
+    graph = (await face.found(NewGraph("findings"))).graph
+    await draft(face, graph)
+    job = await face.share(graph, "finding", ttl_ms=60_000)
+    ended = await face.job(job.id, wait_ms=10_000)
+    assert ended.state == "succeeded"
+    assert ended.kind == "share"
+    (version,) = await face.versions(graph, layer=Layer.SHARED, min_trust=None)
+    assert await face.version(graph, version.reference) == version
+    assert await face.content(graph, version.reference) == TURTLE
+    assert version.layer is Layer.SHARED
+    assert version.trust.n >= 0
+
+
+async def test_a_lifetime_over_the_maximum_is_refused(face: Face) -> None:
+    graph = (await face.found(NewGraph("findings", ttl_max_ms=60_000, ttl_default_ms=60_000))).graph
+    await draft(face, graph)
+    with pytest.raises(MisuseError):
+        await face.share(graph, "finding", ttl_ms=60_001)
+
+
+async def test_a_watched_job_is_told_to_its_end(face: Face) -> None:
+    graph = (await face.found(NewGraph("findings"))).graph
+    await draft(face, graph)
+    job = await face.share(graph, "finding", ttl_ms=None)
+    async with aclosing(cast("Any", face.watch_job(job.id))) as states:
+        told = [it.state async for it in states]
+    assert told[-1] == "succeeded"
+    story = await face.job_story(job.id)
+    assert story.job.id == job.id
+    assert story.events
+
+
+async def test_jobs_are_listed_newest_first_and_by_pages(face: Face) -> None:
+    graph = (await face.found(NewGraph("findings"))).graph
+    ids = []
+    for name in ("one", "two", "three"):
+        await draft(face, graph, name)
+        ids.append((await face.share(graph, name, ttl_ms=None)).id)
+    listed = [it.id for it in await face.jobs(state=None, limit=2)]
+    assert listed == ids[:0:-1]
+    assert [it.id for it in await face.jobs(state=None, limit=2, before=listed[-1])] == ids[:1]
+    assert await face.jobs(state="failed", limit=10) == ()
+
+
+async def test_a_job_that_is_not_there_is_not_found(face: Face) -> None:
+    with pytest.raises(NotFoundError):
+        await face.job("no-such-job")
+    with pytest.raises(NotFoundError):
+        async with aclosing(cast("Any", face.watch_job("no-such-job"))) as states:
+            await anext(states)
+
+
+async def test_a_job_that_has_ended_is_not_cancelled(face: Face) -> None:
+    graph = (await face.found(NewGraph("findings"))).graph
+    await draft(face, graph)
+    job = await face.share(graph, "finding", ttl_ms=None)
+    await face.job(job.id, wait_ms=10_000)
+    with pytest.raises(MisuseError):
+        await face.cancel_job(job.id)
+
+
+async def test_changes_go_on_from_a_position(face: Face) -> None:
+    graph = (await face.found(NewGraph("findings"))).graph
+    await draft(face, graph)
+    async with aclosing(cast("Any", face.changes(0))) as changes:
+        first, second = await anext(changes), await anext(changes)
+    assert first.position < second.position
+    async with aclosing(cast("Any", face.changes(first.position))) as changes:
+        assert await anext(changes) == second
+
+
+async def test_a_question_states_its_policy(face: Face) -> None:
+    graph = (await face.found(NewGraph("findings"))).graph
+    answer = await face.recall("what is known?", graph=graph, min_trust=None, min_m=0, limit=5)
+    assert answer.question == "what is known?"
+    assert answer.policy
+
+
+async def test_a_query_answers_yes_or_no(face: Face) -> None:
+    graph = (await face.found(NewGraph("findings"))).graph
+    answer = await face.query("ASK { VALUES ?x { 1 } }", graph=graph, view=None, min_trust=None, at_least=0)
+    assert answer.kind == "boolean"
+    assert answer.boolean is True
