@@ -12,7 +12,6 @@ stranger's question and a non-member's get one answer, the same bytes, whether o
 from __future__ import annotations
 
 import base64
-import binascii
 from dataclasses import dataclass
 from enum import IntEnum, unique
 from typing import Final
@@ -66,7 +65,7 @@ class Invite:
         try:
             data = base64.b32decode(digits + "=" * (-len(digits) % 8))
             invite = cls._read(Reader(cbor.decode(data, limit_bytes=INVITE_CHARS_MAX), "an invite"))
-        except (binascii.Error, RefusedError) as error:
+        except (ValueError, RefusedError) as error:
             raise MisuseError(f"the invite is damaged ({error}); copy the whole word") from None
         if str(invite) != plain.lower():
             raise MisuseError("the invite is damaged (its last letter is not the one written); copy the whole word")
