@@ -198,7 +198,7 @@ class Envelope:
 
 
 Item = Envelope | Evidence
-_EVIDENCE_NUMBERS: Final = frozenset(int(kind) for kind in EVIDENCE)
+_EVIDENCE_NUMBERS: Final = tuple(int(kind) for kind in EVIDENCE)
 
 
 def decode_item(data: bytes) -> Item:
@@ -207,7 +207,7 @@ def decode_item(data: bytes) -> Item:
     Raises `RefusedError`; with `UNKNOWN_KIND` for a kind of a later release, which is skipped and nobody's fault.
     """
     value = cbor.decode(data, limit_bytes=ITEM_BYTES_MAX)
-    if isinstance(value, dict) and any(value.get(3) == number for number in _EVIDENCE_NUMBERS):
+    if isinstance(value, dict) and value.get(3) in _EVIDENCE_NUMBERS:
         return Evidence.from_value(value)
     return Envelope.from_value(value)
 
@@ -223,11 +223,13 @@ def life_problem(kind: Kind, issued_at_ms: int, expires_at_ms: int) -> str | Non
     return None
 
 
+_KINDS: Final = {int(kind): kind for kind in Kind}
+
+
 def _kind(number: int) -> Kind:
-    try:
-        kind = Kind(number)
-    except ValueError:
-        raise RefusedError(Reason.UNKNOWN_KIND, f"kind {number} belongs to a later release") from None
+    kind = _KINDS.get(number)
+    if kind is None:
+        raise RefusedError(Reason.UNKNOWN_KIND, f"kind {number} belongs to a later release")
     if kind in EVIDENCE:
         raise RefusedError(Reason.BAD_SHAPE, f"a {kind.word} has no outer envelope")
     return kind
