@@ -10,7 +10,7 @@ checked by `check`, because most of what arrives twice is known by its id before
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from functools import cached_property
 from typing import Final
 
@@ -49,17 +49,19 @@ class Unsigned:
     issued_at_ms: int
     expires_at_ms: int
     body: Body
-    body_bytes: bytes = field(default=b"", compare=False, repr=False)
-    """The encoding of `body`, which is what is signed. Whoever decoded the body gives the bytes that he read."""
+    body_bytes: bytes = field(init=False, compare=False, repr=False)
+    """The encoding of `body`, which is what is signed."""
+    read_from: InitVar[bytes | None] = None
+    """The bytes that `body` was read from, where it was read: they are not made again."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, read_from: bytes | None) -> None:
         if self.kind in EVIDENCE or not isinstance(self.body, BODIES[self.kind]):
             raise MisuseError(f"a {type(self.body).__name__} is not the body of a {self.kind.word}")
         problem = life_problem(self.kind, self.issued_at_ms, self.expires_at_ms)
         if problem:
             raise MisuseError(problem)
-        if not self.body_bytes:
-            object.__setattr__(self, "body_bytes", cbor.encode(self.body.to_value()))
+        encoded = cbor.encode(self.body.to_value()) if read_from is None else read_from
+        object.__setattr__(self, "body_bytes", encoded)
         if len(self.body_bytes) > BODY_BYTES_MAX:
             raise MisuseError(f"the body has {len(self.body_bytes)} bytes, at most {BODY_BYTES_MAX} are possible")
 
