@@ -267,12 +267,13 @@ def test_an_envelope_that_cannot_be_is_not_made() -> None:
     ):
         with pytest.raises(MisuseError):
             made(kind, body, ends)
+    assets = (AnchoredAsset(w.subject("alice"), (ZERO_HASH,) * 32),) * 256
+    batch = Anchor(ZERO_HASH, 256, 1, w.address("alice"), ZERO_HASH, 1, assets)
     with pytest.raises(MisuseError, match="65536"):
-        proof = (ZERO_HASH,) * 32
-        assets = (AnchoredAsset(w.subject("alice"), proof),) * 256
-        made(Kind.ANCHOR, Anchor(ZERO_HASH, 256, 1, w.address("alice"), ZERO_HASH, 1, assets))
+        made(Kind.ANCHOR, batch)
+    unsigned = made(Kind.ACK, Ack(ZERO_HASH), 2)
     with pytest.raises(MisuseError, match="author"):
-        made(Kind.ACK, Ack(ZERO_HASH), 2).sign(w.key("bob"))
+        unsigned.sign(w.key("bob"))
 
 
 def test_two_signatures_over_one_statement_are_one_envelope() -> None:
