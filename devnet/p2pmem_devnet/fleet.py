@@ -279,7 +279,7 @@ class Fleet:
 
 @asynccontextmanager
 async def open_fleet(names: list[str], directory: Path, settings: FleetSettings) -> AsyncIterator[Fleet]:
-    """Homes for all `names` under `directory` (made where they are missing); no process yet. They end with the block."""
+    """Homes for all `names` under `directory`, made where they are missing; no process yet. All ends with the block."""
     async with one_error(), trio.open_nursery() as nursery:
         nodes: dict[str, NodeProcess] = {}
         for name in names:

@@ -64,8 +64,9 @@ class SyncServer:
         peers: Callable[[PeerId, Peers], tuple[str, ...]],
         penalise: Callable[[PeerId, RefusedError], None],
     ) -> None:
-        """`may_read` is asked for every request, `may_have` for one about members' nodes; `differs` is told when a peer's state of a graph is not ours;
-        `peers` takes in where the asker can be dialled, and says where we and others can be."""
+        """`may_read` is asked for every request, and `may_have` for one about where members are; `differs` is told
+        when a peer's state of a graph is not ours; `peers` takes in where the asker can be dialled, and says where we
+        and others can be."""
         self._holdings = holdings
         self._clock = clock
         self._may_read = may_read
