@@ -455,7 +455,7 @@ class Face(Protocol):
     async def certificate(self, graph: str, reference: str) -> CertificateView: ...
 
     async def proof(self, graph: str, reference: str, statement: str) -> dict[str, object]:
-        """Membership of one statement, an N-Quads line: `statement`, `root`, `leaves`, `leaf` and `proof`, its hashes."""
+        """Membership of one statement, an N-Quads line: `statement`, `root`, `leaves`, `leaf` and `proof` (hashes)."""
 
     async def recall(
         self, question: str, *, graph: str | None, min_trust: str | None, min_m: int, limit: int

@@ -52,6 +52,7 @@ from p2pmem.services.papers import OwnPapers
 from p2pmem.services.projector import Projector
 from p2pmem.services.showing import Showing
 from p2pmem.services.signing import Signing
+from p2pmem.services.timetable import Chore, run_timetable
 from p2pmem.store.projection import OxigraphProjection, open_projection
 from p2pmem.store.query_worker import InlineQueries, Queries, open_query_workers
 from p2pmem.work.anchoring import AnchoringJobs
@@ -65,6 +66,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DRAIN_S: Final = 5.0
+PURGE_EVERY_S: Final = 300
+REVIEW_EVERY_S: Final = 600
+RECHECK_EVERY_S: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +164,7 @@ async def open_node(
         nursery = await stack.enter_async_context(_nursery())
         await built.start(nursery)
         await stack.enter_async_context(queue.run(drain_s=DRAIN_S))
-        built.start_after_queue(nursery)
+        await built.start_after_queue(nursery)
         log.info("node.ready", extra={"peer": net.peer_id, "graphs": len(ledger.graphs)})
         yield built.node
 
@@ -190,7 +194,7 @@ class _Built:
         self._facts = ChainFacts(ledger, chain.settings.chain_id if chain else 0, contract)
         self.showing = Showing(ledger, self._facts)
         self._penalties = Penalties(net)
-        self._admission = Admission(ledger)
+        self._admission = Admission(ledger, at.blocking)
         self._rosters = Rosters(ledger, self._admission)
         self._make_exchange(papers)
         self._signing = Signing(ledger, keyring)
@@ -278,6 +282,7 @@ class _Built:
         """Put together what users call."""
         services = Services(
             ledger=self._ledger,
+            admission=self._admission,
             network=self._net,
             sessions=self._sessions,
             exchange=self._exchange,
@@ -324,8 +329,19 @@ class _Built:
         for address in self._joining.known_addresses():
             self._exchange.dialer.want(address)
 
-    def start_after_queue(self, nursery: trio.Nursery) -> None:
-        """Start what submits jobs by itself."""
+    def _chores(self) -> tuple[Chore, ...]:
+        async def review_sessions() -> None:
+            self._sessions.review()
+
+        chores = [Chore("purge", PURGE_EVERY_S, self._keeper.purge)]
+        chores.append(Chore("credentials", REVIEW_EVERY_S, review_sessions))
+        if self._watch is not None:
+            chores.append(Chore("anchors", RECHECK_EVERY_S, self._watch.recheck))
+        return tuple(chores)
+
+    async def start_after_queue(self, nursery: trio.Nursery) -> None:
+        """Start what submits jobs by itself, and what the clock drives."""
+        await nursery.start(run_timetable, self._chores(), self._at.clock, self._at.blocking)
         nursery.start_soon(self._duties.run)
         if self._watch is not None:
             nursery.start_soon(self._watch.run)

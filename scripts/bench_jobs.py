@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -30,12 +31,14 @@ from p2pmem_jobs import (
     QueueLimits,
     Retention,
     Signal,
+    Submission,
     ThreadBlocking,
     open_database,
     tables,
 )
 
 BACKLOG = 100_000
+ROUNDS = 4  # of which the best counts: a shared machine is slowed by others, and hurried by nobody
 INTERRUPTED = 10_000
 
 
@@ -77,8 +80,8 @@ async def produce(queue: Queue, producers: int, jobs: int) -> float:
     return jobs / taken[0]
 
 
-def raw_cycles(folder: Path, group: int, cycles: int) -> float:
-    connection = sqlite3.connect(folder / f"raw {group}.db", isolation_level=None)
+def raw_cycles(path: Path, group: int, cycles: int) -> float:
+    connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("CREATE TABLE job(id INTEGER PRIMARY KEY, state TEXT, args TEXT, result TEXT)")
@@ -104,26 +107,30 @@ async def bench_cycles(folder: Path) -> None:
         queue = make_queue(database)
         async with queue.run():
             await produce(queue, 64, 640)  # warm up
-            for producers, jobs, target in ((1, 300, 100), (64, 12_800, 5_000)):
-                before = raw_cycles(folder, producers, jobs)
-                commits = database.statistics().commits
-                cpu = time.process_time()
-                rate = await produce(queue, producers, jobs)
-                cpu = time.process_time() - cpu
-                commits = database.statistics().commits - commits
-                (folder / f"raw {producers}.db").unlink()
-                raw = (before + raw_cycles(folder, producers, jobs)) / 2
+            for producers, jobs, target in ((1, 300, 100), (64, 6_400, 5_000)):
+                rates, raws, cpus, commits = [], [], [], database.statistics().commits
+                for turn in range(ROUNDS):
+                    raws.append(raw_cycles(folder / f"raw {producers} {turn}.db", producers, jobs))
+                    cpu = time.process_time()
+                    rates.append(await produce(queue, producers, jobs))
+                    cpus.append(1e6 * (time.process_time() - cpu) / jobs)
+                group = ROUNDS * jobs / (database.statistics().commits - commits)
                 print(
-                    f"cycles      {producers:3} producers: {rate:8,.0f}/s (target {target:,}); raw"
-                    f" SQLite {raw:8,.0f}/s, ratio {rate / raw:.2f}; "
-                    f"{jobs / commits:.1f} jobs a commit; {1e6 * cpu / jobs:.0f} us CPU a job"
+                    f"cycles      {producers:3} producers: {max(rates):8,.0f}/s (target {target:,}); "
+                    f"raw SQLite {max(raws):8,.0f}/s, ratio {max(rates) / max(raws):.2f}; "
+                    f"{group:.1f} jobs a commit; {min(cpus):.0f} us CPU a job"
                 )
+
+
+def _insert_all(submissions: list[Submission], connection: sqlite3.Connection) -> None:
+    for submission in submissions:
+        submission.insert(connection)
 
 
 async def fill(queue: Queue, database: Database, kind: str, count: int) -> None:
     for start in range(0, count, 1_000):
         submissions = [queue.prepare(kind, Add(number, 1)) for number in range(start, start + 1_000)]
-        await database.write(lambda c, many=submissions: [submission.insert(c) for submission in many])
+        await database.write(partial(_insert_all, submissions))
 
 
 def claim_many(connection: sqlite3.Connection) -> float:
@@ -135,18 +142,17 @@ def claim_many(connection: sqlite3.Connection) -> float:
 
 async def bench_backlog(folder: Path) -> None:
     """The claim itself, one job at a time, with few jobs behind it and with many."""
-    rates = []
-    for count in (1_000, BACKLOG):
+    best = []
+    for count in (4_000, BACKLOG):
         async with open_database(folder / f"backlog {count}.db", blocking=ThreadBlocking()) as database:
             queue = make_queue(database)
             async with queue.run():
                 await queue.pause("add")
                 with timed() as filled:
                     await fill(queue, database, "add", count)
-
-                rates.append(await database.write(claim_many))
-            print(f"backlog     {count:7,} jobs (submitted at {count / filled[0]:,.0f}/s): {rates[-1]:8,.0f} claims/s")
-    print(f"backlog     slowed to {rates[1] / rates[0]:.2f} of it (target: at least 0.80)")
+                best.append(max([await database.write(claim_many) for _ in range(ROUNDS)]))
+            print(f"backlog     {count:7,} jobs (submitted at {count / filled[0]:,.0f}/s): {best[-1]:8,.0f} claims/s")
+    print(f"backlog     claims are {best[1] / best[0]:.2f} times as fast with it (target: at least 0.80)")
 
 
 async def bench_interrupted(folder: Path) -> None:

@@ -18,7 +18,6 @@ from .clock import Clock
 from .database import CrashPoint, Database
 from .errors import MisuseError, NotDoneError, OutcomeUnknownError, WaitedTooLongError
 from .handlers import Handler
-from .reading import steps_of
 from .records import Claimed, Progress
 from .signals import Listener, Signal
 
@@ -83,9 +82,7 @@ class Context:
         self._crash_point = crash_point
         self._prepare = prepare
         self._used: set[str] = set()
-        self._done: dict[str, str] = {}
-        if self._claimed.has_work:
-            self._done = {step.name: step.result for step in database.read(lambda c: steps_of(c, self._claimed.seq))}
+        self._done = dict(self._claimed.done)
 
     @property
     def job_id(self) -> str:
@@ -291,16 +288,15 @@ class Context:
         try:
             result = await try_()
         except NotDoneError:
-            with trio.CancelScope(shield=True):
-                await self._database.write(lambda c: work.effect_not_done(c, self._claimed, key))
+            await self._database.write(lambda c: work.effect_not_done(c, self._claimed, key), shield=True)
             raise
         self._crash_at(key, "tried")
         return await self._effect_done(key, result, declared)
 
     async def _effect_done(self, key: str, result: T, declared: Any) -> T:
         text = codec.encode(result, declared)
-        with trio.CancelScope(shield=True):
-            await self._database.write(lambda c: work.effect_done(c, self._claimed, key, self._clock.now_ms(), text))
+        now_ms = self._clock.now_ms()
+        await self._database.write(lambda c: work.effect_done(c, self._claimed, key, now_ms, text), shield=True)
         self._crash_at(key, "after")
         return result
 

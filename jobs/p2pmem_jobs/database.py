@@ -163,7 +163,7 @@ class Database:
 
     # Writing
 
-    async def write(self, fn: Write[T], after: Callable[[T], object] | None = None) -> T:
+    async def write(self, fn: Write[T], after: Callable[[T], object] | None = None, *, shield: bool = False) -> T:
         """Runs `fn(connection)` in the next transaction; returns its result once that is durable.
 
         `fn` runs in the writer's thread: it uses the connection and its own values, nothing else. It does not commit,
@@ -175,16 +175,19 @@ class Database:
         `OutsideError` when another program holds the file locked, with nothing written; `ClosedError`.
 
         Cancellation: a write that waits is withdrawn. One that has begun is waited for, and its result is returned.
+        With `shield` it is never withdrawn: for what has to be stored in any case.
         """
-        return await self._submit(_Operation(fn, after, alone=False))
+        return await self._submit(_Operation(fn, after, alone=False), shield)
 
-    async def _submit(self, operation: _Operation[T]) -> T:
-        await trio.lowlevel.checkpoint_if_cancelled()
+    async def _submit(self, operation: _Operation[T], shield: bool = False) -> T:
+        if not shield:
+            await trio.lowlevel.checkpoint_if_cancelled()
         self._refuse_if_closed()
         try:
             self._room.acquire_nowait()
         except trio.WouldBlock:
-            await self._room.acquire()
+            with trio.CancelScope(shield=shield):
+                await self._room.acquire()
             if self._closing or self._broken:
                 self._room.release()
                 self._refuse_if_closed()
@@ -193,7 +196,7 @@ class Database:
         self._wake_writer()
 
         def withdraw(_: object) -> trio.lowlevel.Abort:
-            if operation.state is not _State.QUEUED:
+            if shield or operation.state is not _State.QUEUED:
                 return trio.lowlevel.Abort.FAILED
             operation.state = _State.WITHDRAWN
             self._queue.remove(operation)

@@ -245,7 +245,7 @@ class Queue:
         Errors: `UnknownKindError`, `NotSerialisableError`, `ConflictError`, `FullError`; `MisuseError` for a deadline
         that has passed; those of `Database.write`. Then there is no such job.
 
-        Cancellation: the job is stored, and nobody has its id, when its commit had begun.
+        Cancellation: there is no such job; or its commit had begun, then it is returned all the same.
         """
         submission = self.prepare(kind, args, **options)
         await self._database.write(submission.insert, submission.announce)

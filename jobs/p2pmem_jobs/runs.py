@@ -102,11 +102,9 @@ class Run:
             try:
                 end = await self._run_handler()
             except BaseException:
-                with trio.CancelScope(shield=True):
-                    await self._store(End(State.QUEUED, Stop.DRAINED.value))
+                await self._store(End(State.QUEUED, Stop.DRAINED.value))
                 raise
-            with trio.CancelScope(shield=True):
-                await self._store(end)
+            await self._store(end)
         finally:
             if self._has_place:
                 self._host.places.give_back(self.claimed.kind)
@@ -116,25 +114,23 @@ class Run:
         if claimed.deadline_ms is not None:
             left_s = (claimed.deadline_ms - self._host.clock.now_ms()) / 1000
             self._scope.deadline = trio.current_time() + left_s
-        with self._scope:
-            try:
-                args = codec.decode(claimed.args, self._handler.args_type)
-                context = Context(
-                    self,
-                    self._host.database,
-                    self._host.clock,
-                    self._host.look_every_s,
-                    self._host.crash_point,
-                    self._host.prepare,
-                )
-                value = await self._handler.fn(context, args)
-                await self.ensure_place()
-                return End(State.SUCCEEDED, result=codec.encode(value, self._handler.returns))
-            except Exception as error:
+        try:
+            with self._scope:
+                return await self._call_handler()
+        except Exception as error:  # outside of the scope: it may have been in a group with a cancellation
+            if not self._scope.cancel_called:
                 return self._after_error(error)
         if self._stop is not None:
             return End(State.QUEUED, self._stop.value)  # or cancelled, if somebody wishes so
         return End(State.FAILED, "its deadline passed")
+
+    async def _call_handler(self) -> End:
+        host = self._host
+        args = codec.decode(self.claimed.args, self._handler.args_type)
+        context = Context(self, host.database, host.clock, host.look_every_s, host.crash_point, host.prepare)
+        value = await self._handler.fn(context, args)
+        await self.ensure_place()
+        return End(State.SUCCEEDED, result=codec.encode(value, self._handler.returns))
 
     def _after_error(self, error: Exception) -> End:
         error = _alone(error)
@@ -184,7 +180,7 @@ class Run:
                 log.error("job.end_not_stored", extra={"job": self.claimed.id, "error": str(error)})
                 if self._host.stopping.is_set():
                     return  # the next start finds it running, and queues it
-                with trio.move_on_after(pause_s):
+                with trio.move_on_after(pause_s, shield=True):
                     await self._host.stopping.wait()
             else:
                 self._host.crash_point(f"{self.claimed.kind}/end/after")
@@ -205,7 +201,7 @@ class Run:
             else:
                 self._host.ended(self.claimed, ended)
 
-        await self._host.database.write(store, after)
+        await self._host.database.write(store, after, shield=True)
 
     # What its context asks for
 

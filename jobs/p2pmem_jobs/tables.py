@@ -15,7 +15,7 @@ from .errors import ConflictError, EndedError, FullError, StaleAttemptError
 from .reading import fact, get_job
 from .records import Claim, Claimed, Ended, NewJob
 from .states import CHANGES, FINAL, HAS_TASK, HOLDS_DEDUPE_KEY, State, in_states
-from .work import effects_under_way
+from .work import effects_under_way, step_results
 
 COMPONENT = "jobs"
 
@@ -190,7 +190,7 @@ def claim(connection: sqlite3.Connection, now_ms: int, room: dict[str, int], tot
             (kind, min(room[kind], total)),
         )
     found.sort()
-    jobs = tuple(_claimed(*row[1:]) for row in found[:total])
+    jobs = tuple(_claimed(connection, row[1:]) for row in found[:total])
     connection.executemany(
         "UPDATE job SET state = 'running', attempt = attempt + 1, detail = '' WHERE seq = ?",
         [(job.seq,) for job in jobs],
@@ -202,22 +202,10 @@ def claim(connection: sqlite3.Connection, now_ms: int, room: dict[str, int], tot
     return Claim(jobs, expired, due, _look_again_ms(connection))
 
 
-def _claimed(
-    seq: int,
-    job_id: str,
-    kind: str,
-    version: int,
-    args: str,
-    attempt: int,
-    failures: int,
-    deadline_ms: int | None,
-    owner: str | None,
-    look_first: int,
-    has_work: int,
-) -> Claimed:
-    return Claimed(
-        seq, job_id, kind, version, args, attempt, failures, deadline_ms, owner, bool(look_first), bool(has_work)
-    )
+def _claimed(connection: sqlite3.Connection, row: tuple[Any, ...]) -> Claimed:
+    *values, look_first, has_work = row
+    done = step_results(connection, row[0]) if has_work else {}
+    return Claimed(*[*values, bool(look_first), bool(has_work), done])
 
 
 def _expire(connection: sqlite3.Connection, now_ms: int) -> tuple[str, ...]:

@@ -51,6 +51,8 @@ class _Comparer:
     graphs: set[GraphId] | None = None
     """Which graphs; None stands for all."""
     wanted: trio.Event = field(default_factory=trio.Event)
+    meets: bool = True
+    """Whether to ask whom else the peer is connected to."""
 
     def want(self, graph: GraphId | None) -> None:
         if graph is None:
@@ -156,6 +158,8 @@ class Exchange:
             del self._links[peer], self._comparers[peer]
             self._do(self._gossip.peer_left(peer, ticks_ms()))
             self._want_all(None)
+            with trio.CancelScope(shield=True):
+                await self.client.forget(peer)
 
     async def _read(self, link: Link) -> None:
         try:
@@ -197,6 +201,8 @@ class Exchange:
             share = self._gossip.graph_shared if self._sessions.may_have(session.peer, graph) else None
             change = share or self._gossip.graph_unshared
             self._do(change(session.peer, graph, ticks_ms()))
+        for comparer in self._comparers.values():
+            comparer.meets = True
         self._want_all(graph)
         self.dialer.dial_soon()
 
@@ -292,8 +298,11 @@ class Exchange:
         """One comparison. False when it failed, or sets differ and nothing came of it."""
         try:
             results = await self.client.compare(session.peer, graphs)
-            for graph in graphs:
-                await self._meet(session, graph)
+            comparer = self._comparers.get(session.peer)
+            if comparer is not None and comparer.meets:
+                comparer.meets = False
+                for graph in graphs:
+                    await self._meet(session, graph)
         except RefusedError as error:
             self._penalise(session.peer, error)
             return False

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -101,7 +102,7 @@ class Refused:
 
 
 class SyncClient:
-    """Compares with peers, one stream a comparison."""
+    """Compares with peers and fetches from them."""
 
     def __init__(self, network: Network, holdings: Holdings, clock: Clock) -> None:
         self._network = network
@@ -109,6 +110,7 @@ class SyncClient:
         self._clock = clock
         self._refused: dict[GraphId, Refused] = {}
         self._addresses: dict[PeerId, tuple[str, ...]] = {}
+        self._lines: dict[PeerId, _Line] = {}
 
     def head_changed(self, graph: GraphId) -> None:
         """What was refused under another head may be admissible now."""
@@ -118,11 +120,9 @@ class SyncClient:
         """Compare these graphs with a peer and fetch what is missing here.
 
         Raises `OutsideError` when the peer goes away or does not answer, `RefusedError` for words that no peer of this
-        protocol says. Cancelled, what was admitted so far stays.
+        protocol says. Cancelled, what was admitted so far stays. One call at a time for each peer.
         """
-        stream = await self._network.open_stream(peer, SYNC_PROTOCOL)
-        try:
-            line = _Line(stream)
+        async with self._line(peer) as line:
             now_ms = self._clock.now_ms()
             mine = {graph: self._holdings.state(graph, now_ms) for graph in graphs}
             theirs = await line.ask(Heads(now_ms, tuple(mine.values())), Heads)
@@ -133,21 +133,17 @@ class SyncClient:
             agreed_ms = max(now_ms, theirs.clock_ms)
             answered = {GraphId(state.graph): state for state in theirs.graphs}
             return [await self._graph(line, graph, answered[graph], agreed_ms) for graph in graphs if graph in answered]
-        finally:
-            await stream.reset()
 
     async def ask_peers(self, peer: PeerId, graph: GraphId, ours: tuple[str, ...]) -> tuple[str, ...]:
         """Tell a member where we can be dialled; learn where it and those it is connected to can be.
 
-        Raises as `compare`.
+        Raises as `compare`, and shares its stream.
         """
-        stream = await self._network.open_stream(peer, SYNC_PROTOCOL)
-        try:
-            answer = await _Line(stream).ask(Peers(graph, ours), Peers)
-        except NotGivenError:
-            return ()
-        finally:
-            await stream.reset()
+        async with self._line(peer) as line:
+            try:
+                answer = await line.ask(Peers(graph, ours), Peers)
+            except NotGivenError:
+                return ()
         self.note_addresses(peer, answer.addresses)
         return answer.addresses
 
@@ -161,6 +157,25 @@ class SyncClient:
             return await self._attachment(_Line(stream), graph, content_hash, length)
         finally:
             await stream.reset()
+
+    @asynccontextmanager
+    async def _line(self, peer: PeerId) -> AsyncIterator[_Line]:
+        """The open stream to a peer, opened when there is none. Whoever fails on it closes it."""
+        line = self._lines.pop(peer, None)
+        if line is None:
+            line = _Line(await self._network.open_stream(peer, SYNC_PROTOCOL))
+        try:
+            yield line
+        except BaseException:
+            await line.close()
+            raise
+        self._lines[peer] = line
+
+    async def forget(self, peer: PeerId) -> None:
+        """The session with a peer has ended: close the stream to it."""
+        line = self._lines.pop(peer, None)
+        if line is not None:
+            await line.close()
 
     def note_addresses(self, peer: PeerId, addresses: Iterable[str]) -> None:
         """Remember those of `addresses` that lead to `peer` itself: others' are theirs to tell."""
@@ -289,6 +304,9 @@ class _Line:
         self.peer = stream.peer
         self._stream = stream
         self._reader = FrameReader(stream, frame_max_bytes=MESSAGE_BYTES_MAX)
+
+    async def close(self) -> None:
+        await self._stream.reset()
 
     async def ask(self, question: Message, kind: type[M]) -> M:
         """One question, one answer of `kind`; `NotGivenError` when there is none."""

@@ -18,8 +18,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+from p2pmem_jobs import Blocking
 from p2pmem_protocol.bodies import Sealed
-from p2pmem_protocol.content import check_canonical
+from p2pmem_protocol.content import Content, check_canonical
 from p2pmem_protocol.envelope import Envelope, Item
 from p2pmem_protocol.errors import BugError, Reason, RefusedError
 from p2pmem_protocol.holdings import Changes
@@ -55,8 +56,9 @@ _TRANSITIONS = {Kind.SHARE: Transition.PROMOTE, Kind.PUBLISH: Transition.PUBLISH
 class Admission:
     """Decides what comes into the sets of the ledger's graphs."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, blocking: Blocking) -> None:
         self._ledger = ledger
+        self._blocking = blocking
         self.refusals: Counter[Reason] = Counter()
 
     async def admit(self, items: Sequence[Offered], source: Source) -> tuple[list[Admitted], list[RefusedError]]:
@@ -153,7 +155,7 @@ class Admission:
         ]
         if not naming:
             return False
-        content = check_canonical(data)
+        content = await self._blocking.run(_checked, data)
         for records in naming:
             for record in records:
                 if (content.root, content.line_count) != (record.key.root, record.leaves):
@@ -203,6 +205,13 @@ class Admission:
         return len(unnamed)
 
 
+def _checked(data: bytes) -> Content:
+    """Content whose root is computed: for a worker thread, since 16 MiB take seconds."""
+    content = check_canonical(data)
+    assert content.root
+    return content
+
+
 def check_sealed(body: Sealed, data: bytes) -> None:
     """Raises `RefusedError` unless `data` is canonical and is what the seal in `body` was made over."""
     seal = body.seal.seal
@@ -223,4 +232,4 @@ def _versions(graph: LedgerGraph, key: AssetKey) -> list[tuple[SealedRecord, ...
     asset = graph.set.asset(key)
     if asset is None:
         raise BugError(f"an asset {key} that the set has just named is not in it")
-    return [tuple(version.sealed.values()) for version in asset.versions.values()]
+    return [tuple(version.sealed) for version in asset.versions]

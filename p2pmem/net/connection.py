@@ -269,10 +269,6 @@ class Libp2pConnection:
         return self._why
 
     @property
-    def inbound_streams(self) -> int:
-        return self._session.inbound_streams
-
-    @property
     def usable(self) -> bool:
         """Whether new streams can be opened."""
         return not self.ended and not self._peer_is_leaving

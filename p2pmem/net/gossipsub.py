@@ -18,7 +18,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 # isort: off
 import p2pmem.net.quiet_imports  # noqa: F401 - before all else of py-libp2p
@@ -493,3 +493,10 @@ def _keep(entries: Any, wanted: Callable[[Any], bool]) -> None:
     if len(kept) != len(entries):
         del entries[:]
         entries.extend(kept)
+
+
+if TYPE_CHECKING:
+    from p2pmem.net.topics import Topics
+
+    def _keeps_the_interface(topics: GossipTopics) -> Topics:
+        return topics

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 from p2pmem_protocol.errors import MisuseError
@@ -31,6 +31,7 @@ from p2pmem.net.background import background_nursery
 from p2pmem.net.connection import FLUSH_TIMEOUT_S, Libp2pConnection, Libp2pStream
 from p2pmem.net.counters import Counters
 from p2pmem.net.events import PeerEvents
+from p2pmem.net.gate import admits
 from p2pmem.net.identity import ed25519_of_peer_id
 from p2pmem.net.multiaddr import format_tcp, parse_tcp
 from p2pmem.net.seam import (
@@ -93,6 +94,7 @@ class Libp2pNetwork:
         self._connections: dict[PeerId, list[Libp2pConnection]] = {}
         self._inbound_by_address: Counter[str] = Counter()
         self._half_open_by_address: Counter[str] = Counter()
+        self._serving: Counter[PeerId] = Counter()
         self._dialling: dict[PeerId, trio.Lock] = {}
         self._nursery: trio.Nursery | None = None
         self._closed = False
@@ -174,7 +176,7 @@ class Libp2pNetwork:
     def statistics(self) -> NetworkStatistics:
         return self._counters.snapshot(
             connections={peer: len(some) for peer, some in self._connections.items()},
-            inbound_streams={peer: sum(c.inbound_streams for c in some) for peer, some in self._connections.items()},
+            inbound_streams=dict(self._serving),
             inbound_connections=sum(connection.inbound for connection in self._all_connections()),
             half_open=self._half_open_by_address.total(),
         )
@@ -218,6 +220,7 @@ class Libp2pNetwork:
     async def _dial(self, host: str, port: int, peer: PeerId) -> None:
         refusal = self._refusal(peer, inbound=False)
         if refusal in ("closing", "gate"):
+            self._counters.refuse(refusal)
             raise PeerUnreachableError(f"the connection to {peer} is refused here: {refusal}")
         if refusal is not None:
             raise LimitReachedError(f"limit {refusal} is reached: disconnect somebody before connecting to {peer}")
@@ -231,6 +234,7 @@ class Libp2pNetwork:
                 wire = Wire(stream, stalled_write_timeout_s=self._limits.stalled_write_timeout_s)
                 channel = await secure_outbound(wire, self._identity, peer)
                 if (why := self._refusal(peer, inbound=False)) is not None:
+                    self._counters.refuse(why)
                     raise PeerUnreachableError(f"the connection to {peer} is refused here: {why}")
                 self._add(channel, format_tcp(host, port), inbound=False)
                 wire = None
@@ -348,8 +352,7 @@ class Libp2pNetwork:
         if peer == self.peer_id:
             return "ourselves"
         limit = self._limit_reached(peer, inbound=inbound)
-        if limit is None and self._gate is not None and not self._gate(peer):
-            self._counters.refuse("gate")
+        if limit is None and not admits(self._gate, peer):
             return "gate"
         return limit
 
@@ -403,6 +406,12 @@ class Libp2pNetwork:
     def _serve(self, stream: Libp2pStream) -> None:
         if self._nursery is None:
             raise MisuseError("the network was not entered")
+        # Yamux forgets a stream when it is reset, but its handler may still be at work: that counts, too.
+        if self._serving[stream.peer] >= self._limits.inbound_streams_per_peer_max:
+            self._counters.refuse("inbound-streams-per-peer")
+            stream.reset_now()
+            return
+        self._serving[stream.peer] += 1
         self._nursery.start_soon(self._serve_stream, stream)
 
     async def _serve_stream(self, stream: Libp2pStream) -> None:
@@ -430,6 +439,7 @@ class Libp2pNetwork:
             )
         finally:
             stream.close_now()
+            self._serving -= Counter((stream.peer,))
 
 
 def _address_key(host: str) -> str:
@@ -440,3 +450,10 @@ def _address_key(host: str) -> str:
             return str(address.ipv4_mapped)
         return str(ipaddress.ip_network((address, 64), strict=False))
     return str(address)
+
+
+if TYPE_CHECKING:
+    from p2pmem.net.seam import Network, OpenNetwork, Stream
+
+    def _keeps_the_seam(network: Libp2pNetwork, stream: Libp2pStream) -> tuple[OpenNetwork, Network, Stream]:
+        return network, network, stream

@@ -4,7 +4,7 @@ Little is left to change, because what was found broken is not used: connections
 `libp2p_host` (its swarm never gives an inbound slot back, authenticates plaintext dialers by default, remembers failed
 dials for a minute and leaves its listener open), streams by our own `yamux` (its window is not enforced, a cancelled
 write destroys the connection, a stream nobody accepts stops all others), and words are agreed on by `multistream` (its
-`ls` tells a stranger all we speak). `tests/upstream` holds a reproduction of each. From py-libp2p come the noise
+`ls` tells a stranger all we speak). `tests/upstream` reproduces most of it. From py-libp2p come the noise
 handshake with its keys and identities, and GossipSub.
 """
 

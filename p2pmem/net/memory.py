@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 from p2pmem_protocol.errors import MisuseError
@@ -28,6 +28,7 @@ from p2pmem_protocol.errors import MisuseError
 from p2pmem.net.background import background_nursery
 from p2pmem.net.counters import Counters
 from p2pmem.net.events import PeerEvents
+from p2pmem.net.gate import admits
 from p2pmem.net.identity import peer_id_of_ed25519
 from p2pmem.net.memory_wire import CONTROL_BYTES, NEVER, Link, MemoryStream, Wire
 from p2pmem.net.seam import (
@@ -315,7 +316,7 @@ class MemoryNetwork:
     def admits(self, peer: PeerId, *, inbound: bool) -> bool:
         """Limits and gate, counted where they refuse."""
         full = self.room_for(peer, inbound=inbound)
-        if full is None and self._gate is not None and not self._gate(peer):
+        if full is None and not admits(self._gate, peer):
             full = "gate"
         if full is not None:
             self.counters.refuse(full)
@@ -494,3 +495,10 @@ def _pairs(left: Iterable[str], right: Iterable[str]) -> list[tuple[str, str]]:
     if set(sources) & set(targets):
         raise MisuseError(f"a node cannot be on both sides of a partition: {sorted(set(sources) & set(targets))}")
     return [(source, target) for source in sources for target in targets]
+
+
+if TYPE_CHECKING:
+    from p2pmem.net.seam import Network, Stream
+
+    def _keeps_the_seam(network: MemoryNetwork, stream: MemoryStream) -> tuple[Network, Stream]:
+        return network, stream

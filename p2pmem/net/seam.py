@@ -68,11 +68,11 @@ class NetworkLimits:
     """Of these, how many others may have opened."""
     connections_per_peer_max: int = 3
     """More than one only because two sides may dial at once."""
-    connections_per_address_max: int = 64
+    connections_per_address_max: int = 128
     """Inbound connections from one IP address (one /64 in IPv6), half-open ones among them."""
-    half_open_max: int = 64
+    half_open_max: int = 128
     """Inbound sockets that have not yet proven who they are."""
-    half_open_per_address_max: int = 16
+    half_open_per_address_max: int = 32
     """The same from one IP address, so that one address cannot keep others out."""
     handshake_timeout_s: float = 10.0
     """From an accepted socket to a proven peer."""
@@ -81,7 +81,7 @@ class NetworkLimits:
     open_stream_timeout_s: float = 10.0
     """Agreeing on the protocol of a stream, on either side."""
     inbound_streams_per_peer_max: int = 64
-    """Streams a peer may have open to us at once; one more is reset."""
+    """Streams of one peer that we serve at once, each until its handler has returned; one more is reset."""
     window_bytes: int = 256 * 1024
     """What may be on its way in a stream, unread, before its writer waits. Not less than 256 KiB (yamux)."""
     unread_per_connection_max_bytes: int = 8 * 1024 * 1024
@@ -194,7 +194,8 @@ Handler: TypeAlias = Callable[[Stream], Awaitable[None]]
 and the error logged; nothing else is harmed. It is cancelled when the network closes."""
 
 Gate: TypeAlias = Callable[[PeerId], bool]
-"""Whether a peer that has proven itself may stay connected. Called in both directions; must not block."""
+"""Whether a peer that has proven itself may be connected. Asked in both directions; must not block. One that raises
+lets nobody in."""
 
 
 class Network(Protocol):

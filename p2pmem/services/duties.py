@@ -65,6 +65,12 @@ class Duties:
         self._queue = queue
         self._reviews_by_itself = reviews_by_itself
         self._changed: dict[tuple[GraphId, AssetKey], None] = {}
+        self._looking = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether every change so far was looked at."""
+        return not self._changed and not self._looking
 
     def heard(self, delta: Delta) -> None:
         """A change is on disk: look at what it touched."""
@@ -81,15 +87,17 @@ class Duties:
         while True:
             await self._ledger.until(lambda: bool(self._changed))
             changed, self._changed = self._changed, {}
+            self._looking = True
             for graph_id, key in changed:
                 await self._look_at(graph_id, key)
+            self._looking = False
 
     async def _look_at(self, graph_id: GraphId, key: AssetKey) -> None:
         graph = self._ledger.graphs.get(graph_id)
         if graph is None:
             return
         asset = graph.set.asset(key)
-        for version in list(asset.versions.values()) if asset is not None else []:
+        for version in list(asset.versions) if asset is not None else []:
             await self._acknowledge(graph, version.key)
             await self._review(graph, version.key)
 

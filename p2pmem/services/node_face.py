@@ -42,6 +42,7 @@ from p2pmem.face import (
     ReviewView,
     SyncView,
 )
+from p2pmem.ledger.admission import Admission
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.net.seam import Network
@@ -72,6 +73,7 @@ class Services:
     """Everything that the face calls."""
 
     ledger: Ledger
+    admission: Admission
     network: Network
     sessions: Sessions
     exchange: Exchange
@@ -441,9 +443,9 @@ class NodeFace:
             "reference": f"{view.key.asset}@{view.key.version}",
             "statement": line.decode(),
             "root": hex_id(content.root),
-            "count": content.line_count,
+            "leaves": content.line_count,
             "leaf": hex_id(proof.leaf),
-            "siblings": [hex_id(sister) for sister in proof.hashes],
+            "proof": [hex_id(sister) for sister in proof.hashes],
         }
 
     async def recall(

@@ -7,14 +7,14 @@ exactly the fields that its kind has, so one content has one encoding.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final
 
 from p2pmem_protocol.cbor import Value
 from p2pmem_protocol.errors import MisuseError, Reason, RefusedError
 from p2pmem_protocol.hashing import HASH_BYTES
 from p2pmem_protocol.names import ADDRESS_BYTES, Address
 
-T = TypeVar("T")
+_INTEGERS: Final = frozenset((int,))
 
 
 class Reader:
@@ -23,9 +23,9 @@ class Reader:
     __slots__ = ("_left", "_what")
 
     def __init__(self, value: Value, what: str) -> None:
-        if not isinstance(value, dict) or not all(type(key) is int for key in value):
+        if not isinstance(value, dict) or not set(map(type, value)) <= _INTEGERS:
             raise RefusedError(Reason.BAD_SHAPE, f"{what} is not a map with integer keys")
-        self._left: dict[int, Value] = {key: item for key, item in value.items() if isinstance(key, int)}
+        self._left: dict[int, Value] = dict(value)
         self._what = what
 
     def has(self, key: int) -> bool:

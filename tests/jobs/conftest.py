@@ -5,10 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 import pytest
-from p2pmem_jobs import Database, InlineBlocking, Queue, QueueLimits, Retention, TrioClock, open_database
+import trio
+import trio.testing
+from p2pmem_jobs import Context, Database, InlineBlocking, Queue, QueueLimits, Retention, TrioClock, open_database
 from p2pmem_jobs.database import no_crash
 from trio.testing import MockClock
 
@@ -58,3 +62,42 @@ async def rig(autojump_clock: MockClock, tmp_path: Path) -> Rig:
 
 
 Opened = AbstractAsyncContextManager[Queue]
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+@dataclass(frozen=True)
+class Add:
+    a: int
+    b: int
+
+
+@dataclass(frozen=True)
+class Sum:
+    total: int
+    colour: Colour = Colour.RED
+    raw: bytes = b"\x00\xff"
+
+
+@dataclass(frozen=True)
+class Note:
+    text: str
+
+
+def adding(queue: Queue) -> None:
+    @queue.handler("add", version=1)
+    async def add(context: Context, args: Add) -> Sum:
+        return Sum(args.a + args.b)
+
+
+async def settle() -> None:
+    """Lets everything happen that needs no time."""
+    await trio.testing.wait_all_tasks_blocked()
+
+
+async def raise_inside(opened: Opened) -> None:
+    async with opened:
+        await settle()
+        raise ValueError("mine")

@@ -177,6 +177,26 @@ async def test_a_cancelled_write_that_waits_is_withdrawn_and_one_that_has_begun_
         assert database.statistics().waiting == 0
 
 
+async def test_a_shielded_write_is_never_withdrawn_even_where_there_is_no_room(tmp_path: Path) -> None:
+    blocking = Gate()
+    async with open_database(":memory:", blocking=blocking, limits=Limits(waiting_operations=1)) as database:
+        await database.migrate("notes", NOTES)
+        blocking.holds = True
+
+        async def write(text: str) -> None:
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                await database.write(add(text), shield=True)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(5):
+                nursery.start_soon(write, str(number))
+            await blocking.reached.wait()
+            await trio.testing.wait_all_tasks_blocked()
+            blocking.opened.set()
+        assert sorted(database.read(texts)) == ["0", "1", "2", "3", "4"]
+
+
 async def test_a_full_queue_holds_its_callers_back_and_forgets_none(place: tuple[Blocking, Path | str]) -> None:
     blocking, path = place
     most = 0

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import trio
-import trio.testing
 from p2pmem_jobs import (
     Context,
     EndedError,
@@ -28,7 +27,7 @@ from p2pmem_jobs import (
 )
 from trio.testing import MockClock
 
-from .conftest import START_MS, Register, Rig
+from .conftest import START_MS, Register, Rig, settle
 
 
 @dataclass(frozen=True)
@@ -83,10 +82,6 @@ def paying(world: World) -> Register:
             return receipt
 
     return register
-
-
-async def settle() -> None:
-    await trio.testing.wait_all_tasks_blocked()
 
 
 async def test_an_effect_happens_once_and_its_result_is_kept(rig: Rig, autojump_clock: MockClock) -> None:

@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterable
 
 import pytest
+from p2pmem_protocol import accounts
 from p2pmem_protocol.envelope import Envelope, Item
 from p2pmem_protocol.errors import Penalty, RefusedError
 from p2pmem_protocol.evidence import Decision, Endorse, Evidence
@@ -182,6 +183,12 @@ def _check_new_words(history: histories.History, node: Node) -> None:
     for record in node.set.records():
         if isinstance(record, SealedRecord) and record.id not in listed:
             assert "writer" in head.body.roles_of(record.principal).words
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a line of a few things already has several blocks."""
+    monkeypatch.setattr(accounts, "_BLOCK_RECORDS_MAX", 3)
 
 
 @pytest.mark.parametrize("with_source", [True, False])

@@ -6,6 +6,7 @@ import os
 import random
 
 import pytest
+from p2pmem_protocol import accounts
 from p2pmem_protocol.envelope import Item
 from p2pmem_protocol.errors import RefusedError
 from p2pmem_protocol.graphset import GraphSet
@@ -125,6 +126,12 @@ def run(seed: int) -> None:
         if rng.random() < 0.15:
             twins.compare(t_ms)
     twins.compare(t_ms)
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a line of a few things already has several blocks."""
+    monkeypatch.setattr(accounts, "_BLOCK_RECORDS_MAX", 3)
 
 
 @pytest.mark.parametrize("block", range(10))

@@ -6,7 +6,7 @@ It keeps the promises of `p2pmem.face.Face` that the contract test asks for, wit
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 
 import trio
@@ -78,6 +78,9 @@ class MemoryFace:
 
     def add_version(self, version: VersionView, content: bytes = b"") -> None:
         self._versions[version.graph, version.reference.partition("@")[0]] = (version, content)
+
+    def add_events(self, events: Iterable[ChangeEvent]) -> None:
+        self._events += events
 
     def _note(self, name: str, /, **arguments: object) -> None:
         self.calls.append((name, arguments))
@@ -216,9 +219,17 @@ class MemoryFace:
         before = b"" if replace else self._drafts.get((graph, name), (None, b""))[1]
         content = before + data
         view = DraftView(
-            graph, f"{AGENT}/{name}", f"{found.iri}/assertion/{AGENT}/{name}", subgraph, content.count(b"\n"), False,
-            False, 0, "", NOW_MS,
-        )  # fmt: skip
+            graph,
+            f"{AGENT}/{name}",
+            f"{found.iri}/assertion/{AGENT}/{name}",
+            subgraph,
+            content.count(b"\n"),
+            False,
+            False,
+            0,
+            "",
+            NOW_MS,
+        )
         self._drafts[graph, name] = (view, content)
         await self._changed("draft", graph, view.reference)
         return view

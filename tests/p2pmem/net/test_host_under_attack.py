@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import gc
 import itertools
 import os
+from pathlib import Path
 
 import pytest
 import trio
@@ -12,6 +16,7 @@ from p2pmem.net import multistream
 from p2pmem.net.libp2p_host import Libp2pNetwork
 from p2pmem.net.seam import NetworkLimits, NotSpokenError, Stream, StreamClosedError
 from p2pmem.net.secure import Identity
+from p2pmem.net.wire import WireError
 from p2pmem.net.yamux import INITIAL_WINDOW_BYTES
 
 from .attacker import (
@@ -103,13 +108,14 @@ async def test_an_identity_whose_key_was_only_read_somewhere_is_refused() -> Non
         assert network.statistics().refused["handshake"] == 1
 
 
-@pytest.mark.parametrize("kind", ["rsa", "secp256k1"])
+@pytest.mark.parametrize("kind", ["rsa", "secp256k1", "ecdsa"])
 async def test_an_identity_of_another_kind_of_key_is_refused(kind: str) -> None:
+    from libp2p.crypto.ecc import create_new_key_pair as new_ecdsa
     from libp2p.crypto.rsa import create_new_key_pair as new_rsa
     from libp2p.crypto.secp256k1 import create_new_key_pair as new_secp256k1
 
     other = Identity(os.urandom(32))
-    pair = new_rsa(2048) if kind == "rsa" else new_secp256k1()
+    pair = {"rsa": lambda: new_rsa(2048), "secp256k1": new_secp256k1, "ecdsa": lambda: new_ecdsa("P-256")}[kind]()
     other.noise.libp2p_privkey = pair.private_key
     async with victim() as network:
         with pytest.raises(Exception, match="no connection"):
@@ -349,6 +355,28 @@ async def test_resets_and_ends_in_any_order_are_survived() -> None:
         await assert_serves(network)
 
 
+async def test_streams_opened_and_given_up_do_not_pile_up_handlers() -> None:
+    async with victim() as network:
+        running = most = 0
+
+        async def work(stream: Stream) -> None:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            await trio.sleep_forever()
+
+        network.set_handler("/work/1", work)
+        channel = await secured(network)
+        for stream_id in range(1, 600, 2):
+            await channel.write(negotiate(stream_id, "/work/1"))
+            await trio.testing.wait_all_tasks_blocked()
+            await channel.write(frame(WINDOW, RST, stream_id, 0))
+        await until(lambda: network.statistics().refused.get("inbound-streams-per-peer", 0) >= 300 - 64)
+        assert most == 64
+        channel.wire.close()
+        await assert_serves(network)
+
+
 async def test_writes_cancelled_at_any_moment_harm_only_their_stream() -> None:
     async with victim() as network:
         network.set_handler("/hold/1", hold)
@@ -391,6 +419,25 @@ async def test_a_listener_that_fails_listens_again_on_its_port(caplog: pytest.Lo
     assert "net.listener.failed" in caplog.text
 
 
+async def test_a_machine_out_of_descriptors_accepts_again_when_there_are_some(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    accept, failures = trio.SocketListener.accept, [errno.EMFILE, errno.ECONNABORTED, errno.ENFILE]
+
+    async def failing(self: trio.SocketListener) -> trio.SocketStream:
+        if failures:
+            await trio.lowlevel.checkpoint()
+            raise OSError(failures.pop(), "as if")
+        return await accept(self)
+
+    monkeypatch.setattr(trio.SocketListener, "accept", failing)
+    async with victim() as network:
+        await assert_serves(network)
+        assert network.statistics().restarts == 0
+    assert not failures
+    assert caplog.text.count("net.listener.few_descriptors") == 2
+
+
 async def test_the_port_is_free_as_soon_as_the_network_is_left() -> None:
     async with victim() as network, Libp2pNetwork(identity_seed=os.urandom(32)) as other:
         await other.connect(network.addresses()[0], expected=None)
@@ -406,6 +453,64 @@ async def test_the_port_is_free_as_soon_as_the_network_is_left() -> None:
 
 async def _echo_once(stream: Stream) -> None:
     await stream.send_all(await stream.receive_some())
+
+
+@pytest.mark.slow
+async def test_memory_tasks_and_descriptors_are_flat_over_two_thousand_hostile_connections() -> None:
+    def resident_bytes() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    async def one(index: int) -> None:
+        if index % 4 == 0:
+            stream = await dial(network)
+            await stream.send_all(b"\x13/multistream/1.0.0\n\x07/noise\n" + os.urandom(index % 300))
+            await stream.aclose()
+            return
+        channel = await secured(network)
+        with contextlib.suppress(WireError):
+            if index % 4 == 1:
+                await channel.write(negotiate(1, "/echo/1") + frame(DATA, 0, 1, 30_000, bytes(30_000)))
+            elif index % 4 == 2:
+                await channel.write(frame(WINDOW, SYN, 1, 0) * 2)
+            else:
+                await channel.write(b"".join(negotiate(stream_id, "/hold/1") for stream_id in range(1, 160, 2)))
+        channel.wire.close()
+
+    # No limit by address would be reached in earnest: all come from one, one after the other.
+    async with victim(NetworkLimits(connections_per_address_max=1000)) as network:
+
+        async def until_reset(stream: Stream) -> None:
+            with contextlib.suppress(StreamClosedError):
+                await stream.receive_some()
+
+        network.set_handler("/hold/1", until_reset)
+
+        async def rounds(begin: int, end: int) -> None:
+            for index in range(begin, end):
+                await one(index)
+            await until(lambda: network.statistics().connections == 0 and network.statistics().half_open == 0)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            gc.collect()
+
+        await rounds(0, 200)
+        tasks, descriptors = trio.lowlevel.current_statistics().tasks_living, len(os.listdir("/proc/self/fd"))
+        resident = resident_bytes()
+        await rounds(200, 2000)
+        assert trio.lowlevel.current_statistics().tasks_living <= tasks
+        assert len(os.listdir("/proc/self/fd")) <= descriptors
+        # Of 1,350 further peers the counters remember four numbers each.
+        assert resident_bytes() - resident < 8_000_000
+        await assert_serves(network)
+
+
+@pytest.mark.parametrize("where", ["/ip6/::1/tcp/0", "/dns/localhost/tcp/0"])
+async def test_other_kinds_of_address_can_be_listened_at_and_dialled(where: str) -> None:
+    try:
+        async with Libp2pNetwork(identity_seed=os.urandom(32), listen=(where,)) as network:
+            network.set_handler("/echo/1", _echo_once)
+            await assert_serves(network)
+    except OSError as error:
+        pytest.skip(f"this machine has no {where}: {error}")
 
 
 async def test_a_stranger_cannot_ask_for_a_list_of_what_is_spoken() -> None:

@@ -22,7 +22,7 @@ from p2pmem.net.seam import (
 )
 
 from .conftest import Networks
-from .helpers import ask, echo, read_to_end, until_gone
+from .helpers import ask, echo, read_to_end, until, until_gone
 
 FEW = NetworkLimits(inbound_streams_per_peer_max=3, connections_max=2, open_stream_timeout_s=5)
 
@@ -335,6 +335,80 @@ async def test_the_gate_keeps_out_both_who_dials_and_who_is_dialled(networks: Ne
         assert bob.statistics().refused["gate"] >= 1
         bob.set_gate(lambda peer: peer == alice.peer_id)
         assert await ask(alice, await alice.connect(bob.addresses()[0], expected=None), b"in") == b"in"
+
+
+async def test_a_gate_that_raises_lets_nobody_in(networks: Networks) -> None:
+    async with networks.network("alice") as alice, networks.network("bob") as bob:
+        bob.set_gate(lambda peer: {}["a fault"])  # type: ignore[index]
+        with pytest.raises(PeerUnreachableError):
+            await bob.connect(alice.addresses()[0], expected=None)
+        with pytest.raises((PeerUnreachableError, NotSpokenError)):
+            await ask(alice, await alice.connect(bob.addresses()[0], expected=None), b"let me in")
+        assert bob.connected() == frozenset()
+        bob.set_gate(lambda peer: True)
+        bob.set_handler("/echo/1", echo)
+        await until_gone(alice, bob.peer_id)
+        assert await ask(alice, await alice.connect(bob.addresses()[0], expected=None), b"in") == b"in"
+
+
+async def test_a_dial_that_is_cancelled_leaves_no_connection_and_the_next_one_works(networks: Networks) -> None:
+    async with networks.network("alice") as alice, networks.network("bob") as bob:
+        bob.set_handler("/echo/1", echo)
+        for index in range(20):
+            with trio.move_on_after(index / 5000) as scope:
+                await alice.connect(bob.addresses()[0], expected=None)
+            if scope.cancelled_caught:
+                assert alice.connected() == frozenset()
+            else:
+                await alice.disconnect(bob.peer_id, "next")
+        peer = await alice.connect(bob.addresses()[0], expected=None)
+        assert await ask(alice, peer, b"after all") == b"after all"
+        await until(lambda: bob.statistics().connections == 1)
+
+
+async def test_an_opening_that_is_cancelled_leaves_no_stream(networks: Networks) -> None:
+    async with networks.network("alice") as alice, networks.network("bob", limits=FEW) as bob:
+        theirs: list[Stream] = []
+        done = trio.Event()
+        done.set()
+        bob.set_handler("/keep/1", keep(theirs, done))
+        peer = await alice.connect(bob.addresses()[0], expected=None)
+        for _ in range(10):
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                await alice.open_stream(peer, "/keep/1")
+            with trio.move_on_after(0.0005):
+                await alice.open_stream(peer, "/keep/1")
+            await until(lambda: bob.statistics().peers[alice.peer_id].inbound_streams == 0)
+        assert alice.connected() == {peer}
+
+
+async def test_handlers_end_when_the_network_is_left(networks: Networks) -> None:
+    ended: list[str] = []
+
+    async def forever(stream: Stream) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            ended.append(stream.protocol)
+
+    async with networks.network("alice") as alice:
+        async with networks.network("bob") as bob:
+            bob.set_handler("/keep/1", forever)
+            await alice.open_stream(await alice.connect(bob.addresses()[0], expected=None), "/keep/1")
+            await until(lambda: bob.statistics().peers[alice.peer_id].inbound_streams == 1)
+        assert ended == ["/keep/1"]
+
+
+async def test_leaving_the_network_while_cancelled_still_closes_it(networks: Networks) -> None:
+    async with networks.network("alice") as alice:
+        with trio.CancelScope() as scope:
+            async with networks.network("bob") as bob:
+                await alice.connect(bob.addresses()[0], expected=None)
+                scope.cancel()
+        await until_gone(alice, networks.peer_id_of("bob"))
+        with pytest.raises(PeerUnreachableError):
+            await alice.connect(bob.addresses()[0], expected=None)
 
 
 async def test_our_own_limit_of_connections_is_said_before_dialling(networks: Networks) -> None:

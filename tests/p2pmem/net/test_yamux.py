@@ -101,10 +101,10 @@ def test_whatever_one_side_sends_the_other_hears_in_order(steps: list[tuple[str,
             case "carry":
                 carry(number)
     carry(2**30)
-    for stream_id, content in sent.items():
-        assert content.startswith(heard.get(stream_id, b""))
+    for stream_id, whole in sent.items():
+        assert whole.startswith(heard.get(stream_id, b""))
         if stream_id in ended and stream_id not in gone:
-            assert heard[stream_id] == content
+            assert heard[stream_id] == whole
 
 
 @given(data=st.binary(max_size=200), cut=st.integers(0, 200))

@@ -223,7 +223,7 @@ async def test_a_query_that_eats_memory_dies_alone(workers: QueryWorkers) -> Non
         await workers.query(
             f"SELECT (STRLEN(?s24) AS ?n) {{ {binds} }}",
             **GRAPHS,
-            limits=QueryLimits(memory_bytes=700 * 1024 * 1024, time_ms=20_000),
+            limits=QueryLimits(memory_bytes=500 * 1024 * 1024, time_ms=20_000),
         )
     assert (await workers.query("ASK { ?s ?p ?o }", **GRAPHS)).boolean
 

@@ -1,0 +1,422 @@
+"""A cluster: whole nodes in one process, with real ledgers, stores, jobs and admission, on a network in memory.
+
+    async with Cluster(3, seed=7) as cluster:                # under trio.testing.MockClock(autojump_threshold=0)
+        ada, bo, cy = cluster.nodes
+        asset = await ada.share("ex:trial ex:lowers ex:ldl .", ttl=days(2))
+        await cluster.settled()
+        with cluster.partition([ada, bo], [cy]):
+            await bo.endorse(asset)
+        await cluster.settled()
+        assert cy.trust(asset) is Trust.ENDORSED
+        cluster.audit()
+
+The first node founds `cluster.graph` and owns it; the others are listed as writers, endorsers and verifiers. Time is
+virtual, so days take no longer than the work in them, and everything is drawn from the seed: the same seed gives the
+same trace, in any process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import shutil
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
+from itertools import combinations, product
+from random import Random
+from types import TracebackType
+from typing import Final
+
+import trio
+from p2pmem_jobs import InlineBlocking
+from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.keys import Key
+from trio.testing import MockClock
+
+from p2pmem.face import MemberChange, NewGraph, NewMember
+from p2pmem.keyring import Keyring
+from p2pmem.net.memory import MemoryFabric
+from p2pmem.net.memory_wire import Link
+from p2pmem.node import NodeSettings, Surroundings, open_node
+from p2pmem_devnet.cluster_disk import Disk, make_directory
+from p2pmem_devnet.cluster_node import Asset, ClusterClock, ClusterNode
+from p2pmem_devnet.cluster_settled import NotSettledError, find_gaps
+from p2pmem_devnet.cluster_trace import Trace, deterministic_scheduling
+
+log = logging.getLogger(__name__)
+
+NAMES: Final = ("ada", "bo", "cy", "dan", "eve", "fay", "gus", "hal", "ida", "jon")
+MEMBER_ROLES: Final = ("writer", "endorser", "verifier")
+STARTS_MS: Final = 1_800_000_000_000
+"""What time it is when a cluster begins: a round number in January 2027."""
+SETTLES_WITHIN: Final = timedelta(minutes=10)
+NODES_MAX: Final = 100
+_FIRST_LOOK_S: Final = 0.005
+_LONGEST_LOOK_S: Final = 1.0
+
+
+def days(n: float) -> timedelta:
+    return timedelta(days=n)
+
+
+def hours(n: float) -> timedelta:
+    return timedelta(hours=n)
+
+
+def minutes(n: float) -> timedelta:
+    return timedelta(minutes=n)
+
+
+def seconds(n: float) -> timedelta:
+    return timedelta(seconds=n)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSettings:
+    """What a cluster is made of.
+
+    `quorum`: M, the approvals that verify; None for a majority of the verifiers. `policy`: `auto` lets each node review
+    by itself, `manual` waits for `ClusterNode.decide`. `ttl` and `ttl_max`: how long what is shared lives. `roles`:
+    what the members besides the owner may do. `keep_projections`: triple store and text index on disk, so that they
+    outlive a crash. `found`: False for nodes that share no graph yet.
+    """
+
+    nodes: int
+    seed: int = 0
+    quorum: int | None = None
+    policy: str = "auto"
+    ttl: timedelta | None = None
+    ttl_max: timedelta | None = None
+    access: str = "gated"
+    acks: int = 0
+    roles: tuple[str, ...] = MEMBER_ROLES
+    link: Link | None = None
+    keep_projections: bool = False
+    found: bool = True
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.nodes <= NODES_MAX:
+            raise MisuseError(f"a cluster has 1 to {NODES_MAX} nodes, not {self.nodes}")
+        if self.policy not in ("auto", "manual"):
+            raise MisuseError(f"the policy is auto or manual, not {self.policy!r}")
+
+
+class Cluster:
+    """N whole nodes. An async context manager, entered once, under a trio clock that jumps ahead."""
+
+    def __init__(self, n: int = 5, seed: int = 0, **settings: object) -> None:
+        """`settings` are those of `ClusterSettings`."""
+        self.settings = ClusterSettings(n, seed, **settings)  # type: ignore[arg-type]  # checked by the dataclass
+        self.seed = seed
+        self.nodes: list[ClusterNode] = []
+        self.graph = ""
+        self.trace = Trace()
+        self.fabric: MemoryFabric
+        self._stack = AsyncExitStack()
+        self._nursery: trio.Nursery
+        self._scopes: dict[str, trio.CancelScope] = {}
+        self._ended: dict[str, trio.Event] = {}
+        self._partitions: list[tuple[frozenset[str], frozenset[str], bool]] = []
+
+    # Beginning and end
+
+    async def __aenter__(self) -> Cluster:
+        if not isinstance(trio.lowlevel.current_clock(), MockClock):
+            raise MisuseError(
+                "a cluster lives in virtual time: run it under trio.testing.MockClock(autojump_threshold=0), "
+                "with the pytest fixture `cluster`, or as `Cluster.blocking(...)`"
+            )
+        async with AsyncExitStack() as stack:
+            self.directory = make_directory()
+            stack.callback(shutil.rmtree, self.directory, ignore_errors=True)
+            stack.enter_context(deterministic_scheduling(self.seed))
+            self.fabric = MemoryFabric(seed=self.seed, link=self.settings.link)
+            self._nursery = await stack.enter_async_context(_nursery())
+            for number in range(self.settings.nodes):
+                await self._start(self._add(_name(number)))
+            if self.settings.found:
+                await self._found()
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        return await self._stack.__aexit__(kind, error, traceback)
+
+    def _add(self, name: str) -> ClusterNode:
+        secret = hashlib.sha256(f"p2pmem cluster {self.seed} {name}".encode()).digest()
+        disk = Disk(self.directory / name, keeps_projections=self.settings.keep_projections)
+        base_ms = STARTS_MS - round(trio.current_time() * 1000) if not self.nodes else self.nodes[0].clock.base_ms
+        node = ClusterNode(self, name, Key(secret), ClusterClock(base_ms), disk)
+        self.nodes.append(node)
+        return node
+
+    async def _found(self) -> None:
+        """The first node founds the graph with everybody listed, and the others come in by an invite without rights."""
+        owner, *others = self.nodes
+        settings = self.settings
+        members = tuple(NewMember(str(node.address), settings.roles, node.name) for node in others)
+        view = await owner.face.found(
+            NewGraph(
+                "shared",
+                members=members,
+                m=settings.quorum,
+                access=settings.access,
+                ttl_default_ms=_ms(settings.ttl),
+                ttl_max_ms=_ms(settings.ttl_max),
+                acks_min=settings.acks,
+            )
+        )
+        self.graph = view.graph
+        invite = await owner.face.invite(self.graph, roles=(), uses=1, life_ms=1)
+        async with trio.open_nursery() as nursery:
+            for node in others:
+                nursery.start_soon(_join, node, invite)
+
+    # Nodes that come and go
+
+    async def _start(self, node: ClusterNode) -> None:
+        node.incarnation += 1
+        self._ended[node.name] = trio.Event()
+        await self._nursery.start(self._run, node)
+
+    async def _run(self, node: ClusterNode, *, task_status: trio.TaskStatus[None]) -> None:
+        chance = Random(f"{self.seed}/{node.name}/{node.incarnation}")  # noqa: S311 - a test draws its chance from a seed
+        node.points.clear()
+
+        def crash_point(name: str) -> None:
+            node.points[name] = node.points.get(name, 0) + 1
+            if node.crash_at is not None and node.crash_at[0] == name:
+                left = node.crash_at[1] - 1
+                node.crash_at = (name, left) if left else None
+                if not left:
+                    self._kill(node)
+
+        surroundings = Surroundings(
+            blocking=InlineBlocking(),
+            clock=node.clock,
+            random_bytes=chance.randbytes,
+            inline=True,
+            crash_point=crash_point,
+        )
+        settings = NodeSettings("cluster", node.name, reviews_by_itself=self.settings.policy == "auto")
+        try:
+            with trio.CancelScope() as scope:
+                self._scopes[node.name] = scope
+                network = self.fabric.network(node.name)
+                async with open_node(
+                    settings, Keyring.of(node.key), network, node.disk.places(), surroundings
+                ) as inside:
+                    inside.ledger.listen(lambda delta: None if node.is_crashed else self.trace.delta(node.name, delta))
+                    node.went_up(inside)
+                    task_status.started()
+                    await trio.sleep_forever()
+        except BaseException as error:
+            if not node.is_crashed:
+                raise
+            # A node that was killed may fall over its own ruins; nobody hears of it.
+            log.debug("cluster.node.fell", extra={"node": node.name, "error": repr(error)})
+        finally:
+            node.went_down()
+            self._ended[node.name].set()
+
+    def _kill(self, node: ClusterNode, *, silent: bool = False) -> None:
+        """What a kill does, at this very instant: the disk stays as it is, the network goes, no task goes on."""
+        if node.is_crashed:
+            return
+        node.is_crashed = True
+        node.disk.cut()
+        self.trace.note(node.name, "crashed")
+        self.fabric.crash(node.name, silent=silent)
+        node.went_down()
+        self._scopes[node.name].cancel()
+
+    async def crash(self, *nodes: ClusterNode, silent: bool = False) -> None:
+        """Kill nodes now: what was not committed is gone. `silent` as by a power cut, so that others do not notice for
+        half a minute."""
+        for node in nodes:
+            node.inside  # noqa: B018 - raises for a node that is down
+            self._kill(node, silent=silent)
+        for node in nodes:
+            await self._ended[node.name].wait()
+
+    async def crashed(self, node: ClusterNode) -> None:
+        """Return once a node that was told to crash (`crash_at`) has done so."""
+        await self._ended[node.name].wait()
+
+    async def stop(self, *nodes: ClusterNode) -> None:
+        """Stop nodes in order, as an operator does."""
+        for node in nodes:
+            node.inside  # noqa: B018
+            self.trace.note(node.name, "stopped")
+            self._scopes[node.name].cancel()
+            await self._ended[node.name].wait()
+
+    async def restart(self, *nodes: ClusterNode) -> None:
+        """Start nodes again with what is on their disks; one that runs is stopped before."""
+        for node in nodes:
+            if node.is_up:
+                await self.stop(node)
+            await self._ended[node.name].wait()
+            self.trace.note(node.name, "restarted")
+            await self._start(node)
+
+    async def wipe_projection(self, *nodes: ClusterNode) -> None:
+        """Restart nodes without their triple store and text index: both are made anew from the ledger."""
+        for node in nodes:
+            await self.stop(node)
+            node.disk.wipe_projections()
+            await self.restart(node)
+
+    async def join(self, name: str | None = None, *, roles: tuple[str, ...] = ("writer", "endorser")) -> ClusterNode:
+        """A new node that the owner lets in by an invite."""
+        node = self._add(name or _name(len(self.nodes)))
+        await self._start(node)
+        owner = self.nodes[0]
+        invite = await owner.face.invite(self.graph, roles=roles, uses=1, life_ms=60_000)
+        await _join(node, invite)
+        return node
+
+    async def add(self, name: str | None = None) -> ClusterNode:
+        """A new node that is no member of anything."""
+        node = self._add(name or _name(len(self.nodes)))
+        await self._start(node)
+        return node
+
+    async def remove(self, *nodes: ClusterNode) -> None:
+        """The owner takes members out; their nodes run on."""
+        await self.nodes[0].change_members(MemberChange(remove=tuple(str(node.address) for node in nodes)))
+
+    # The network
+
+    @contextmanager
+    def partition(
+        self, left: Iterable[ClusterNode], right: Iterable[ClusterNode], *, one_way: bool = False
+    ) -> Iterator[None]:
+        """Within the block nothing gets from `left` to `right`, nor back unless `one_way`."""
+        sides = (_names(left), _names(right), not one_way)
+        self._partitions.append(sides)
+        self._apply_partitions()
+        self.trace.note("partition", sorted(sides[0]), sorted(sides[1]), one_way)
+        try:
+            yield
+        finally:
+            self._partitions.remove(sides)
+            self._apply_partitions()
+            self.trace.note("healed")
+
+    def _apply_partitions(self) -> None:
+        # Releasing and blocking again in the same instant lets nothing through.
+        self.fabric.heal()
+        for left, right, both_ways in self._partitions:
+            self.fabric.partition(left, right, both_ways=both_ways)
+
+    def slow(
+        self,
+        *nodes: ClusterNode,
+        delay: timedelta = timedelta(milliseconds=50),
+        jitter: timedelta = timedelta(0),
+        bytes_per_s: float = float("inf"),
+    ) -> None:
+        """From now on all links of these nodes (none named: of all) have this delay and bandwidth."""
+        for source, target in self._links_of(nodes):
+            link = self.fabric.wire(source, target).link
+            changed = replace(
+                link, delay_s=delay.total_seconds(), jitter_s=jitter.total_seconds(), bytes_per_s=bytes_per_s
+            )
+            self.fabric.set_link(source, target, changed, both_ways=False)
+
+    def lose(self, *nodes: ClusterNode, every: timedelta = timedelta(minutes=1)) -> None:
+        """From now on connections of these nodes (none named: of all) break at random, on average after this time."""
+        for source, target in self._links_of(nodes):
+            link = replace(self.fabric.wire(source, target).link, mean_life_s=every.total_seconds())
+            self.fabric.set_link(source, target, link, both_ways=False)
+        for one, other in combinations(sorted({name for pair in self._links_of(nodes) for name in pair}), 2):
+            self.fabric.cut(one, other)
+
+    def calm(self) -> None:
+        """Ideal links again, everywhere."""
+        for source, target in self._links_of(()):
+            self.fabric.set_link(source, target, Link(), both_ways=False)
+
+    def _links_of(self, nodes: Collection[ClusterNode]) -> list[tuple[str, str]]:
+        everybody = [node.name for node in self.nodes]
+        chosen = [node.name for node in nodes] or everybody
+        pairs = {
+            pair for one, other in product(chosen, everybody) if one != other for pair in ((one, other), (other, one))
+        }
+        return sorted(pairs)
+
+    # Time
+
+    def skew(self, node: ClusterNode, by: timedelta) -> None:
+        """From now on the node's wall clock is wrong by so much."""
+        node.clock.skew_ms = round(by.total_seconds() * 1000)
+        self.trace.note(node.name, "skewed", node.clock.skew_ms)
+
+    async def advance(self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0) -> None:
+        """Let time go by."""
+        await trio.sleep(timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds).total_seconds())
+
+    # Looking
+
+    def reachable(self) -> list[tuple[ClusterNode, ...]]:
+        """Running nodes in groups that can reach each other, directly or over others, both ways."""
+        up = [node for node in self.nodes if node.is_up]
+        groups: list[list[ClusterNode]] = []
+        for node in up:
+            touching = [group for group in groups if any(self._can_reach(node, other) for other in group)]
+            merged = [node, *(other for group in touching for other in group)]
+            groups = [group for group in groups if group not in touching] + [merged]
+        return [tuple(sorted(group, key=self.nodes.index)) for group in groups]
+
+    def _can_reach(self, one: ClusterNode, other: ClusterNode) -> bool:
+        there, back = self.fabric.wire(one.name, other.name), self.fabric.wire(other.name, one.name)
+        return not there.blocked and not back.blocked
+
+    async def settled(self, within: timedelta = SETTLES_WITHIN) -> None:
+        """Return once no work is left anywhere and all members that can reach each other hold the same.
+
+        Raises `NotSettledError`, with a table of what is missing where and why, when that takes longer than `within`
+        of the cluster's time.
+        """
+        deadline = trio.current_time() + within.total_seconds()
+        pause_s = _FIRST_LOOK_S
+        while gaps := find_gaps(self.reachable()):
+            if trio.current_time() >= deadline:
+                raise NotSettledError(gaps, within.total_seconds())
+            await trio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_LOOK_S)
+
+    async def until_seen(self, asset: Asset, *nodes: ClusterNode) -> None:
+        """Return once these nodes (none named: all that run) show a version. For who waits for less than `settled`."""
+        for node in nodes or [it for it in self.nodes if it.is_up]:
+            await node.call(partial(node.inside.ledger.until, partial(node.sees, asset)))
+
+
+@asynccontextmanager
+async def _nursery() -> AsyncIterator[trio.Nursery]:
+    """Tasks that end with the block."""
+    async with trio.open_nursery() as nursery:
+        yield nursery
+        nursery.cancel_scope.cancel()
+
+
+async def _join(node: ClusterNode, invite: str) -> None:
+    await node.call(lambda: node.face.join(invite, label=node.name))
+
+
+def _name(number: int) -> str:
+    return NAMES[number] if number < len(NAMES) else f"node-{number}"
+
+
+def _names(nodes: Iterable[ClusterNode]) -> frozenset[str]:
+    return frozenset(node.name for node in nodes)
+
+
+def _ms(time: timedelta | None) -> int | None:
+    return None if time is None else round(time.total_seconds() * 1000)

@@ -1,0 +1,80 @@
+"""pytest plugin: a cluster for tests of programs whose memory is shared.
+
+    async def test_what_my_agents_need(cluster):
+        ada, bo, *_ = cluster.nodes
+        asset = await ada.share("ex:trial ex:lowers ex:ldl .")
+        await cluster.settled()
+        assert bo.sees(asset)
+
+The fixture is a `Cluster` of five nodes in virtual time. `@pytest.mark.cluster(n=3, quorum=2)` changes what it is made
+of, `--cluster-seed` its seed. Without that the seed is made of the test's name, so a run can be made again; it is
+printed when the test fails.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import pytest
+import trio
+from pytest_trio import trio_fixture
+from trio.abc import Clock, Instrument
+from trio.testing import MockClock
+
+from p2pmem_devnet.cluster import Cluster
+
+SEEDS: Final = 2**32
+_SEED_KEY: Final = pytest.StashKey[int]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("p2pmem")
+    group.addoption("--cluster-seed", type=int, default=None, help="the seed of every `cluster` fixture")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "cluster(n=5, seed=..., quorum=..., ...): what the `cluster` fixture is made of")
+
+
+def seed_of(request: pytest.FixtureRequest) -> int:
+    """The seed of a test: the one on the command line, or one that its name gives."""
+    chosen = request.config.getoption("--cluster-seed")
+    if chosen is not None:
+        return int(chosen)
+    return int.from_bytes(hashlib.sha256(request.node.nodeid.encode()).digest()[:4], "big")
+
+
+def run_in_virtual_time(
+    async_fn: Callable[..., Awaitable[Any]], *, clock: Clock | None = None, instruments: Sequence[Instrument] = ()
+) -> Any:
+    """`trio.run` under a clock that jumps ahead, unless the test brings a clock of its own."""
+    return trio.run(async_fn, clock=clock or MockClock(autojump_threshold=0), instruments=instruments)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """A test that uses the fixture runs under trio in virtual time, whatever the project's own mode is."""
+    if "cluster" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.trio(run=run_in_virtual_time), append=False)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+    outcome = yield
+    seed = item.stash.get(_SEED_KEY, None)
+    if seed is not None and call.when == "call" and call.excinfo is not None:
+        report = outcome.get_result()
+        report.sections.append(("cluster", f"seed {seed}; again with: pytest {item.nodeid!r} --cluster-seed {seed}"))
+
+
+@trio_fixture  # type: ignore[untyped-decorator]  # pytest-trio ships no types
+async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+    """Five nodes that share a context graph, in virtual time; `@pytest.mark.cluster(...)` changes that."""
+    marker = request.node.get_closest_marker("cluster")
+    settings: dict[str, Any] = dict(marker.kwargs) if marker is not None else {}
+    settings.setdefault("n", 5)
+    settings.setdefault("seed", seed_of(request))
+    request.node.stash[_SEED_KEY] = settings["seed"]
+    async with Cluster(**settings) as made:
+        yield made

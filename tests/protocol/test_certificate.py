@@ -1,0 +1,315 @@
+"""Certificates: made, read, checked offline; and nothing false accepted, whatever is flipped or swapped."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import itertools
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from p2pmem_protocol import cbor
+from p2pmem_protocol.bodies import Sealed
+from p2pmem_protocol.certificate import Certificate, Standing, headers_for, make, standing
+from p2pmem_protocol.certificate_json import from_json, to_json
+from p2pmem_protocol.errors import MisuseError, P2pmemError, RefusedError
+from p2pmem_protocol.evidence import Evidence, Method
+from p2pmem_protocol.heads import HeadChain
+from p2pmem_protocol.names import GraphName, network_id
+from p2pmem_protocol.roster import Quorum, SignedHeader
+from p2pmem_protocol.seal import SignedSeal
+
+from tests.protocol.world import (
+    GRAPH,
+    NETWORK,
+    T0,
+    Peer,
+    V,
+    W,
+    address,
+    certificate,
+    endorse,
+    reject,
+    roster,
+    share,
+    subject,
+    verdict,
+)
+
+MEMBERS = {"alice": W, "v1": V, "v2": V, "v3": V}
+FIRST = roster({"alice": W}, 0)
+SECOND = roster({"alice": W, "bob": W}, 0, parent=FIRST)
+THIRD = roster({**MEMBERS, "bob": W}, 2, parent=SECOND)
+Q = THIRD.quorum
+ABOUT = subject("alice")
+
+
+def chain() -> HeadChain:
+    held = HeadChain(GRAPH, NETWORK)
+    held.add_all([each.signed for each in (FIRST, SECOND, THIRD)])
+    return held
+
+
+def seal_of(author: str = "alice", version: int = 1, root: str = "a") -> SignedSeal:
+    body = share(author, version, root).body
+    assert isinstance(body, Sealed)
+    return body.seal
+
+
+def approvals(*names: str) -> list[Evidence]:
+    return [verdict(name, ABOUT, Q) for name in names]
+
+
+def made() -> Certificate:
+    return make(seal_of(), Q, approvals("v1", "v2", "v3"), headers_for(chain(), Q))
+
+
+def test_it_is_read_back_from_cbor_and_from_json_and_says_the_same() -> None:
+    it = made()
+    assert Certificate.decode(it.encode()) == it
+    assert from_json(to_json(it)) == it
+    statement = it.check()
+    assert statement.subject == ABOUT
+    assert statement.quorum == Q
+    assert statement.n == 3
+    assert statement.as_of == THIRD.signed
+    assert "2 of 3 under quorum 2, as of roster 3 of term 1" in statement.shown
+
+
+def test_it_holds_the_m_lowest_addresses_and_each_ones_strongest_method() -> None:
+    strong = [verdict(name, ABOUT, Q, method=Method.MANUAL) for name in ("v1", "v2", "v3")]
+    it = make(seal_of(), Q, [*approvals("v1", "v2", "v3"), *strong], headers_for(chain(), Q))
+    lowest = sorted(map(address, ("v1", "v2", "v3")))[:2]
+    assert it.check().approvals == tuple((signer, Method.MANUAL) for signer in lowest)
+
+
+def test_its_headers_go_from_the_root_keys_signature_to_the_first_that_names_the_quorum() -> None:
+    fourth = roster({**MEMBERS, "bob": W, "carol": W}, 2, parent=THIRD)
+    held = chain()
+    held.add(fourth.signed)
+    assert headers_for(held, Q) == (FIRST.signed, SECOND.signed, THIRD.signed)
+    assert headers_for(held, Quorum(GRAPH, 9, 1, (address("v1"),))) == ()
+    act = roster(MEMBERS, 2, parent=fourth, term=2)
+    alone = HeadChain(GRAPH, NETWORK)
+    alone.add(act.signed)
+    assert headers_for(alone, act.quorum) == (act.signed,)
+
+
+@pytest.mark.parametrize(
+    "given_approvals",
+    [
+        [],
+        approvals("v1"),
+        [*approvals("v1"), verdict("v1", ABOUT, Q, method=Method.MANUAL)],
+        [*approvals("v1"), reject("v2", ABOUT, Q)],
+        [*approvals("v1"), verdict("bob", ABOUT, Q)],
+        [*approvals("v1"), verdict("alice", ABOUT, Q)],
+        [*approvals("v1"), verdict("v2", subject("alice", 2), Q)],
+        [*approvals("v1"), verdict("v2", subject("alice", root="b"), Q)],
+        [*approvals("v1"), verdict("v2", subject("bob"), Q)],
+        [*approvals("v1"), verdict("v2", ABOUT, Quorum(GRAPH, 9, 2, Q.verifiers))],
+        [*approvals("v1"), endorse("v2", ABOUT)],
+    ],
+)
+def test_what_makes_no_consensus_makes_no_certificate(given_approvals: list[Evidence]) -> None:
+    with pytest.raises(MisuseError):
+        make(seal_of(), Q, given_approvals, headers_for(chain(), Q))
+
+
+def test_the_author_in_the_quorum_does_not_count() -> None:
+    head = roster({"alice": W | V, "v1": V, "v2": V}, 2)
+    held = HeadChain(GRAPH, NETWORK)
+    held.add(head.signed)
+    both = [verdict(name, ABOUT, head.quorum) for name in ("alice", "v1")]
+    with pytest.raises(MisuseError):
+        make(seal_of(), head.quorum, both, headers_for(held, head.quorum))
+    good = make(
+        seal_of(), head.quorum, [verdict(n, ABOUT, head.quorum) for n in ("v1", "v2")], headers_for(held, head.quorum)
+    )
+    assert good.check().n == 2
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        (),
+        (THIRD.signed,),
+        (SECOND.signed, THIRD.signed),
+        (FIRST.signed, THIRD.signed),
+        (FIRST.signed, SECOND.signed),
+        (FIRST.signed, SECOND.signed, SECOND.signed, THIRD.signed),
+        (THIRD.signed, SECOND.signed, FIRST.signed),
+    ],
+)
+def test_a_chain_with_a_missing_or_wrong_link_is_refused(headers: tuple[SignedHeader, ...]) -> None:
+    with pytest.raises(RefusedError):
+        replace(made(), headers=headers).check()
+
+
+def test_a_quorum_that_an_owner_did_not_sign_is_refused() -> None:
+    easy = Quorum(GRAPH, 2, 1, (address("mallory"),))
+    forged = replace(made(), quorum=easy, verdicts=(verdict("mallory", ABOUT, easy),))
+    with pytest.raises(RefusedError):
+        forged.check()
+
+
+def test_a_graph_of_another_creator_is_another_graph() -> None:
+    name = GraphName(address("mallory"), "things")
+    with pytest.raises(RefusedError):
+        replace(made(), graph=name).check()
+
+
+def accepted(read: Any) -> Certificate | None:
+    """What is read and checks, or None. Nothing but the package's own errors may leave."""
+    try:
+        it: Certificate = read()
+        it.check()
+    except P2pmemError:
+        return None
+    return it
+
+
+def test_no_flipped_byte_of_the_cbor_makes_it_say_something_else() -> None:
+    data = made().encode()
+    truth = made().check()
+    for position in range(len(data)):
+        for bit in (0x01, 0x80, 0xFF) if position % 5 == 0 else (0x01,):
+            flipped = data[:position] + bytes((data[position] ^ bit,)) + data[position + 1 :]
+            it = accepted(lambda flipped=flipped: Certificate.decode(flipped))
+            assert it is None or it.check() == truth, position
+
+
+def test_no_flipped_byte_of_the_json_makes_it_say_something_else() -> None:
+    data = to_json(made()).encode()
+    truth = made().check()
+    for position in range(len(data)):
+        flipped = data[:position] + bytes((data[position] ^ 0x01,)) + data[position + 1 :]
+        it = accepted(lambda flipped=flipped: from_json(flipped.decode(errors="replace")))
+        assert it is None or it.check() == truth, position
+
+
+def swaps(value: Any, other: Any) -> Iterator[tuple[Any, Any]]:
+    """What becomes of `value` when two of its parts change places, or one comes from `other`; and where."""
+    places = list(_places(value))
+    for here, there in itertools.combinations(places, 2):
+        changed = copy.deepcopy(value)
+        mine, theirs = _get(value, here), _get(value, there)
+        if type(mine) is type(theirs) and mine != theirs:
+            _set(changed, here, theirs)
+            _set(changed, there, mine)
+            yield changed, (here, there)
+    for here in places:
+        for there in _places(other):
+            if type(_get(value, here)) is type(_get(other, there)) and _get(value, here) != _get(other, there):
+                changed = copy.deepcopy(value)
+                _set(changed, here, _get(other, there))
+                yield changed, (here, "other", there)
+
+
+def test_no_swap_of_two_fields_of_the_cbor_makes_it_say_something_else() -> None:
+    truth = made().check()
+    value, other = (cbor.decode(each.encode(), limit_bytes=1 << 20) for each in (made(), _another()))
+    tried = 0
+    for changed, where in swaps(value, other):
+        it = accepted(lambda changed=changed: Certificate.decode(cbor.encode(changed)))
+        assert it is None or it.check() == truth, where
+        tried += 1
+    assert tried > 200
+
+
+def test_no_swap_of_two_fields_of_the_json_makes_it_say_something_else() -> None:
+    truth = made().check()
+    everything = list(swaps(json.loads(to_json(made())), json.loads(to_json(_another()))))
+    for changed, where in random.Random(7).sample(everything, 1_500):
+        it = accepted(lambda changed=changed: from_json(json.dumps(changed)))
+        assert it is None or it.check() == truth, where
+
+
+def _another() -> Certificate:
+    about = subject("bob", 1, "b")
+    body = share("bob", 1, "b").body
+    assert isinstance(body, Sealed)
+    return make(body.seal, Q, [verdict(name, about, Q) for name in ("v2", "v3")], headers_for(chain(), Q))
+
+
+def _places(value: Any, place: tuple[Any, ...] = ()) -> Any:
+    if isinstance(value, dict | list):
+        for step in value if isinstance(value, dict) else range(len(value)):
+            yield from _places(value[step], (*place, step))
+    if place:
+        yield place
+
+
+def _get(value: Any, place: tuple[Any, ...]) -> Any:
+    for step in place:
+        value = value[step]
+    return value
+
+
+def _set(value: Any, place: tuple[Any, ...], new: Any) -> None:
+    *way, last = place
+    with contextlib.suppress(KeyError, IndexError, TypeError):
+        _get(value, tuple(way))[last] = new
+
+
+def test_no_swap_of_whole_parts_makes_it_say_something_else() -> None:
+    one, other = made(), _another()
+    names = [each.name for each in fields(Certificate)]
+    truths = {one.check(), other.check()}
+    for count in range(1, len(names)):
+        for chosen in itertools.combinations(names, count):
+            mixed = replace(one, **{name: getattr(other, name) for name in chosen})
+            it = accepted(lambda mixed=mixed: mixed)
+            assert it is None or it.check() in truths
+    assert accepted(lambda: replace(one, network=network_id("other"))) is None
+
+
+@given(st.binary(max_size=300))
+def test_from_any_bytes_only_refusals_leave(data: bytes) -> None:
+    with pytest.raises(RefusedError):
+        Certificate.decode(data)
+    with pytest.raises(RefusedError):
+        from_json(data.decode(errors="replace"))
+
+
+def test_from_damaged_json_only_refusals_leave() -> None:
+    rng = random.Random(5)
+    shown = json.loads(to_json(made()))
+    junk: list[Any] = [None, True, -1, 1.5, 2**70, "", "0x", "0X" + "00" * 32, [], {}, [[]], "\ud800", {"a": 1}]
+    for _ in range(600):
+        broken = json.loads(json.dumps(shown))
+        place = rng.choice(list(_places(broken)))
+        _set(broken, place, rng.choice(junk))
+        it = accepted(lambda broken=broken: from_json(json.dumps(broken)))
+        assert it is None or broken == shown
+    assert accepted(lambda: from_json("[" * 100_000)) is None
+    assert accepted(lambda: from_json('{"format": 1, "format": 1}')) is None
+
+
+def test_it_is_judged_against_a_newer_roster() -> None:
+    it = made()
+    assert standing(it, THIRD) is Standing.CURRENT
+    kept = certificate(ABOUT, Q, *approvals("v1", "v2"))
+    keeping = roster(MEMBERS, 3, parent=THIRD, certificates=(kept,))
+    assert standing(it, keeping) is Standing.KEPT
+    assert standing(it, roster(MEMBERS, 3, parent=THIRD)) is Standing.OUTDATED
+
+
+def test_a_peers_report_is_enough_to_make_one() -> None:
+    from p2pmem_protocol.view import explain
+
+    items = {item.id: item for item in approvals("v1", "v2")}
+    peer = Peer(THIRD, T0, share("alice"), *items.values())
+    report = explain(peer.set, ABOUT, T0)
+    assert report is not None
+    assert report.quorum is not None
+    it = make(
+        seal_of(), report.quorum, [items[line.id] for line in report.approvals], headers_for(chain(), report.quorum)
+    )
+    assert it.check() == made().check()

@@ -1,0 +1,289 @@
+"""The next roster, as the owner's node plans it: what still counts is listed, what cannot be is refused."""
+
+from __future__ import annotations
+
+import pytest
+from p2pmem_protocol.bodies import RetractMode
+from p2pmem_protocol.errors import MisuseError, Reason
+from p2pmem_protocol.heads import HeadChain
+from p2pmem_protocol.names import VersionKey
+from p2pmem_protocol.roster import Access, Quotas, Role, Roster
+from p2pmem_protocol.rosters_change import (
+    AddMember,
+    Change,
+    DropCertificate,
+    Mend,
+    RemoveMember,
+    RosterPlan,
+    SetLimits,
+    SetOwner,
+    SetQuorum,
+    SetRoles,
+    default_m,
+    needs,
+    next_roster,
+)
+from p2pmem_protocol.trust import Trust
+from p2pmem_protocol.view import asset_view, explain
+
+from tests.protocol.world import (
+    DAY,
+    GRAPH,
+    HOUR,
+    NETWORK,
+    T0,
+    E,
+    Peer,
+    V,
+    W,
+    act_for,
+    address,
+    endorse,
+    propose,
+    publish,
+    retract,
+    revoke,
+    roster,
+    share,
+    signer,
+    subject,
+    verdict,
+    withdraw,
+)
+
+MEMBERS = {"alice": W, "bob": W | E, "v1": V, "v2": V, "v3": V}
+HEAD = roster(MEMBERS, 2)
+Q = HEAD.quorum
+ABOUT = subject("alice")
+
+
+def plan(peer: Peer, *changes: Change, t_ms: int = T0) -> RosterPlan:
+    return next_roster(peer.set, changes, t_ms)
+
+
+def adopt(peer: Peer, *changes: Change, t_ms: int = T0) -> Roster:
+    planned = plan(peer, *changes, t_ms=t_ms)
+    by = "root" if planned.is_root_act else "owner"
+    new = planned.sign(signer(by))
+    chain = HeadChain(GRAPH, NETWORK)
+    head = peer.set.head
+    assert head is not None
+    # The head stands here for all that came before it.
+    chain._hold(head.signed, 2)
+    chain._root_acts.setdefault(head.header.term, [head.id])
+    chain.add(new.signed)
+    peer.set.set_head(new, t_ms)
+    return new
+
+
+def level(peer: Peer, about: VersionKey = ABOUT, t_ms: int = T0) -> Trust:
+    found = explain(peer.set, about, t_ms)
+    assert found is not None
+    return found.level
+
+
+def test_k1_removing_a_member_keeps_what_counts_of_it_and_of_every_agent_acting_for_it() -> None:
+    helper = act_for("alice", "helper")
+    items = [
+        share("alice"),
+        publish("alice"),
+        share("helper", act=helper),
+        retract("alice", version=7),
+        revoke("alice", "other"),
+    ]
+    peer = Peer(HEAD, T0, *items, share("bob"))
+    new = adopt(peer, RemoveMember(address("alice")))
+    assert set(new.body.kept) == {item.id for item in items}
+    assert all(peer.has(item) for item in items)
+    assert peer.give(share("alice", 2)) is Reason.NOT_LISTED
+    assert peer.give(share("helper", 2, act=helper)) is Reason.NOT_LISTED
+
+
+def test_k1_what_does_not_count_at_that_moment_is_not_listed() -> None:
+    cut = share("other", act=act_for("alice", "other"))
+    over = share("alice", 3, issued=T0 + 5)
+    head = roster(MEMBERS, 2, quotas=Quotas(live_items=1))
+    peer = Peer(head, T0, cut, revoke("alice", "other"), over, share("alice", life=DAY))
+    assert not peer.has(over)
+    planned = plan(peer, RemoveMember(address("alice")), t_ms=T0 + HOUR)
+    assert set(planned.body.kept) == {share("alice", life=DAY).id, revoke("alice", "other").id}
+    assert plan(peer, RemoveMember(address("alice")), t_ms=T0 + DAY).body.kept == (revoke("alice", "other").id,)
+
+
+def test_k1_endorsements_and_withdrawals_of_who_loses_the_role_are_kept() -> None:
+    said, taken_back = endorse("bob", ABOUT), withdraw("bob", subject("v1x"))
+    peer = Peer(HEAD, T0, share("alice"), said)
+    assert peer.give(taken_back) is Reason.SUBJECT_NOT_HELD
+    new = adopt(peer, SetRoles(address("bob"), Role.READER))
+    assert new.body.kept == (said.id,)
+    assert level(peer) is Trust.ENDORSED
+    assert peer.give(endorse("bob", ABOUT, reason="new")) is Reason.NOT_LISTED
+
+
+def test_k1_kept_ids_are_carried_forward_until_they_end_or_are_not_needed() -> None:
+    peer = Peer(HEAD, T0, share("alice"), publish("alice"))
+    adopt(peer, RemoveMember(address("alice")))
+    second = adopt(peer, AddMember(address("carol"), W))
+    assert set(second.body.kept) == {share("alice").id, publish("alice").id}
+    peer.set.sweep(T0 + DAY)
+    third = adopt(peer, RemoveMember(address("carol")), t_ms=T0 + DAY)
+    assert third.body.kept == (publish("alice").id,)
+    assert adopt(peer, AddMember(address("alice"), W), t_ms=T0 + DAY).body.kept == ()
+    assert peer.has(publish("alice"))
+
+
+def test_k1_of_a_leaked_key_nothing_is_kept() -> None:
+    peer = Peer(HEAD, T0, share("alice"), share("helper", act=act_for("alice", "helper")), share("bob"))
+    new = adopt(peer, RemoveMember(address("alice"), keeps_words=False))
+    assert new.body.kept == ()
+    assert len(peer.set) == 1
+
+
+def test_k2_a_change_of_owner_lists_the_old_owners_retracts_of_others_words() -> None:
+    moderation = retract("owner", "alice", mode=RetractMode.KEEP)
+    peer = Peer(HEAD, T0, share("alice"), moderation)
+    planned = plan(peer, SetOwner(address("owner-2")))
+    assert planned.is_root_act
+    assert planned.signer == address("root")
+    with pytest.raises(MisuseError):
+        planned.sign(signer("owner"))
+    new = adopt(peer, SetOwner(address("owner-2")))
+    assert new.header.term == 2
+    assert new.body.kept == (moderation.id,)
+    assert not list(asset_view(peer.set, ABOUT.asset, T0).visible())
+
+
+def consensus() -> Peer:
+    return Peer(HEAD, T0, share("alice"), *(verdict(name, ABOUT, Q) for name in ("v1", "v2", "v3")))
+
+
+def test_k3_a_changed_quorum_keeps_complete_certificates_and_no_incomplete_one() -> None:
+    peer = consensus()
+    peer.admit(share("bob"))
+    peer.admit(verdict("v1", subject("bob"), Q))
+    new = adopt(peer, RemoveMember(address("v3")))
+    assert new.quorum.serial == Q.serial + 1
+    assert [each.subject for each in new.body.certificates] == [ABOUT]
+    assert level(peer) is Trust.CONSENSUS_VERIFIED
+    assert level(peer, subject("bob")) is Trust.SELF_ATTESTED
+    assert peer.set.statistics().in_set == 4
+
+
+def test_k3_kept_certificates_are_carried_forward_until_dropped_or_retracted() -> None:
+    peer = consensus()
+    first = adopt(peer, RemoveMember(address("v3")))
+    second = adopt(peer, AddMember(address("v4"), V))
+    assert second.body.certificates == first.body.certificates
+    assert second.quorum.serial == first.quorum.serial + 1
+    third = adopt(peer, AddMember(address("carol"), W))
+    assert third.body.certificates == first.body.certificates
+    assert third.quorum == second.quorum
+    dropped = plan(peer, DropCertificate(ABOUT))
+    assert dropped.body.certificates == ()
+    peer.admit(retract("alice"))
+    assert plan(peer, AddMember(address("dan"), W)).body.certificates == ()
+
+
+def test_k3_a_certificate_that_rests_on_a_leaked_key_is_not_kept() -> None:
+    peer = Peer(HEAD, T0, share("alice"), verdict("v1", ABOUT, Q), verdict("v2", ABOUT, Q))
+    assert plan(peer, RemoveMember(address("v1"))).body.certificates
+    assert not plan(peer, RemoveMember(address("v1"), keeps_words=False)).body.certificates
+    more = consensus()
+    kept = plan(more, RemoveMember(address("v1"), keeps_words=False)).body.certificates
+    assert kept[0].verdicts == tuple(sorted(verdict(name, ABOUT, Q).id for name in ("v2", "v3")))
+
+
+def test_b4_a_version_verified_again_under_the_new_quorum_needs_no_list() -> None:
+    peer = consensus()
+    new = adopt(peer, SetQuorum(1))
+    peer.admit(verdict("v1", ABOUT, new.quorum))
+    again = adopt(peer, SetQuorum(2))
+    assert again.body.certificates[0].quorum == new.quorum
+    assert level(peer) is Trust.CONSENSUS_VERIFIED
+
+
+def test_b4_a_roster_that_leaves_the_quorum_alone_leaves_its_id_alone() -> None:
+    peer = consensus()
+    peer.admit(propose("alice", ABOUT, Q))
+    new = adopt(peer, AddMember(address("carol"), W, "Carol"), SetLimits(quotas=Quotas(live_items=50), acks_min=2))
+    assert new.quorum == Q
+    assert new.body.certificates == ()
+    assert new.body.limits.acks_min == 2
+    assert new.body.by_address[address("carol")].label == "Carol"
+    assert peer.has(propose("alice", ABOUT, Q))
+    assert level(peer) is Trust.CONSENSUS_VERIFIED
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        (),
+        (AddMember(address("alice"), W),),
+        (RemoveMember(address("stranger")),),
+        (SetRoles(address("stranger"), W),),
+        (SetRoles(address("alice"), Role(0)),),
+        (SetQuorum(4),),
+        (SetQuorum(-1),),
+        (RemoveMember(address("v1")), RemoveMember(address("v2"))),
+        (SetLimits(ttl_max_ms=31 * DAY),),
+        (SetLimits(ttl_default_ms=8 * DAY, ttl_max_ms=7 * DAY),),
+    ],
+)
+def test_what_cannot_be_is_refused(changes: tuple[Change, ...]) -> None:
+    with pytest.raises(MisuseError):
+        plan(Peer(HEAD), *changes)
+
+
+def test_an_m_that_no_writers_thing_could_reach_is_refused() -> None:
+    head = roster({"alice": W | V, "bob": V}, 1)
+    with pytest.raises(MisuseError, match="an author does not verify itself"):
+        plan(Peer(head), SetQuorum(2))
+    both = roster({"alice": W | V, "bob": V, "carol": W}, 1)
+    planned = plan(Peer(both), SetQuorum(2))
+    assert "a thing by alice needs 2 and only 1 may verify it: PartiallyVerified at most" in planned.notes
+    assert "a thing by carol needs 2 of 2" in planned.notes
+
+
+def test_a_quorum_can_be_given_up_and_taken_again() -> None:
+    peer = consensus()
+    without = adopt(peer, SetQuorum(0))
+    assert without.quorum.is_none
+    assert level(peer) is Trust.CONSENSUS_VERIFIED
+    again = adopt(peer, SetQuorum(2))
+    assert again.quorum.serial == Q.serial + 2
+    assert again.quorum.verifiers == Q.verifiers
+
+
+def test_several_changes_make_one_roster() -> None:
+    peer = Peer(HEAD)
+    new = adopt(peer, AddMember(address("x"), W), AddMember(address("y"), V), SetLimits(access=Access.OPEN))
+    assert new.header.version == HEAD.header.version + 1
+    assert new.body.limits.access is Access.OPEN
+    assert new.quorum.serial == Q.serial + 1
+
+
+def test_a_fork_is_mended_by_the_root_above_every_branch() -> None:
+    chain = HeadChain(GRAPH, NETWORK)
+    one, two = roster(MEMBERS, 2, parent=HEAD, term=2), roster({"alice": W}, 0, parent=HEAD, term=2)
+    chain.add_all([HEAD.signed, one.signed, two.signed])
+    peer = Peer(HEAD)
+    assert chain.head().header == HEAD.signed
+    mended = plan(peer, Mend()).sign(signer("root"), term=chain.next_term)
+    chain.add(mended.signed)
+    assert chain.head().header == mended.signed
+    assert not chain.head().forked
+    assert mended.body == HEAD.body
+
+
+def test_without_a_head_nothing_can_follow() -> None:
+    with pytest.raises(MisuseError):
+        plan(Peer(), Mend())
+
+
+def test_m_is_proposed_as_a_majority_of_the_others() -> None:
+    assert [default_m(count) for count in range(7)] == [0, 1, 1, 2, 2, 3, 3]
+
+
+def test_what_a_thing_needs_is_told_per_author() -> None:
+    m, able = needs(roster({"alice": W | V, "bob": V}, 1).body, address("alice"))
+    assert (m, able) == (1, (address("bob"),))
