@@ -37,7 +37,7 @@ CONTRADICTION: Final = "a-quick-look"
 FINDING_SUBJECT: Final = "https://example.org/perovskite/finding-17"
 CONTRADICTION_SUBJECT: Final = "https://example.org/perovskite/note-4"
 QUESTION: Final = "how much efficiency does the film annealed at 120 °C keep?"
-TTL_S: Final = 20.0
+TTL_S: Final = 12.0
 """So long the contradiction lives: it has to be recalled once before it goes."""
 
 
@@ -126,7 +126,7 @@ class Story:
         self._teller.say(
             f"{group.founder.name} founds the gated context graph “{SLUG}” with {word(len(group.members))} members: "
             f"{self._m} of the {len(group.others)} others have to approve before anything is ConsensusVerified. "
-            f"{and_list(group.names(group.others)).capitalize()} {'join' if len(group.others) > 1 else 'joins'}."
+            f"{and_list(group.names(group.others))} {'join' if len(group.others) > 1 else 'joins'}."
         )
         return group
 
@@ -200,7 +200,7 @@ class Story:
         times = and_list([f"{name} after {seconds(took)}" for name, took in sorted(visible_s.items(), key=_second)])
         self._teller.say(
             f"{group.founder.name} seals and shares it, for {round((version.expires_ms - _now_ms()) / DAY_MS)} days, "
-            f"under the root {short(version.root)}. {times.capitalize()} could query it."
+            f"under the root {short(version.root)}. {times} could query it."
         )
         return job
 
