@@ -615,6 +615,17 @@ def test_an_ordinary_admission_settles_no_account_again() -> None:
     assert peer.set.statistics().in_set == len(peer.set) == 51
 
 
+def test_a_head_that_only_adds_a_member_settles_no_account_again() -> None:
+    peer = Peer(HEAD, T0, *(share("alice", number) for number in range(1, 9)), verdict("v1", subject("alice"), Q))
+    before = peer.set.statistics().settled
+    joined = roster({**MEMBERS, "carol": W}, 2, parent=HEAD)
+    assert not peer.set.set_head(joined, T0)
+    assert peer.set.statistics().settled == before
+    peer.admit(share("carol"))
+    assert peer.set.set_head(HEAD, T0).left
+    assert peer.set.statistics().settled == before + 1
+
+
 def test_changes_name_the_assets_whose_view_may_have_changed() -> None:
     peer = Peer(HEAD)
     asset = AssetKey(address("alice"), "asset")
