@@ -86,10 +86,11 @@ class Ledger:
         database.read(ledger._load)
         now_ms = clock.now_ms()
         for graph in ledger.graphs.values():
-            head = graph.next_head()
+            head = graph.newest_whole()
             if head is not None:
                 graph.head = head
                 graph.set.set_head(head, now_ms, forked=graph.headers.head().forked)
+            graph.next_head()
         return ledger
 
     # Graphs

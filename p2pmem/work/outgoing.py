@@ -10,10 +10,13 @@ import trio
 from p2pmem_jobs import Context, ErrorClass, RetryPolicy, classify
 from p2pmem_protocol.envelope import Item
 from p2pmem_protocol.errors import BugError, MisuseError, OutsideError, Reason, RefusedError
+from p2pmem_protocol.evidence import Evidence
 from p2pmem_protocol.names import AssetKey, GraphId
+from p2pmem_protocol.records import evidence_record
 
 from p2pmem.exchange.holdings import OWN
 from p2pmem.ledger.admission import Admission
+from p2pmem.ledger.batch import Batch
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.ledger.lifecycle import Transition
 
@@ -61,25 +64,23 @@ class Outgoing:
     async def admit_step(self, ctx: Context, name: str, make: Callable[[], Ready]) -> InSet:
         """Sign by `make` and admit, as the step `name`. In a later run nothing is made and the stored result returns.
 
-        Deciding changes the memory and writing the disk, so nothing may come between them: a cancellation waits. Raises
-        `NotAdmittedError` when the rules of the graph refuse it; nothing has changed then.
+        Deciding changes the memory and writing the disk, so nothing may come between them: a cancellation waits. What
+        was said before stands as it was said then, and its id is the result. Raises `NotAdmittedError` when the rules
+        of the graph refuse it; nothing has changed then.
         """
         if ctx.is_done(name):
             return await ctx.step_rows(name, _never, returns=InSet)
         with trio.CancelScope(shield=True):
             ready = make()
             batch = self._admission.new_batch(OWN)
-            try:
-                self._admission.take(ready.item, ready.item.encode(), batch, ready.attachment)
-            except RefusedError as refused:
-                raise NotAdmittedError(explain(refused)) from refused
+            stands = self._take(ready.item, batch, ready.attachment)
             for graph, key, version, transition, root in ready.steps:
                 batch.step(graph, key, version, transition, key.author, root)
 
             def write(connection: sqlite3.Connection) -> InSet:
                 if ready.rows is not None:
                     ready.rows(connection)
-                return InSet(ready.item.id, self._ledger.write_rows(connection, batch))
+                return InSet(stands, self._ledger.write_rows(connection, batch))
 
             in_set = await ctx.step_rows(
                 name, write, returns=InSet, after=lambda done: self._ledger.tell(batch, done.position)
@@ -93,11 +94,31 @@ class Outgoing:
         """
         with trio.CancelScope(shield=True):
             batch = self._admission.new_batch(OWN)
-            try:
-                self._admission.take(item, item.encode(), batch)
-            except RefusedError as refused:
-                raise NotAdmittedError(explain(refused)) from refused
+            self._take(item, batch)
             await self._ledger.commit(batch)
+
+    def _take(self, item: Item, batch: Batch, attachment: bytes | None = None) -> bytes:
+        """Admit into the set in memory; returns the id of what stands there, which may be what was said before."""
+        try:
+            self._admission.take(item, item.encode(), batch, attachment)
+        except RefusedError as refused:
+            stands = self._said_before(item, refused)
+            if stands is None:
+                raise NotAdmittedError(explain(refused)) from refused
+            return stands
+        return item.id
+
+    def _said_before(self, item: Item, refused: RefusedError) -> bytes | None:
+        """The same statement, or of evidence one that means the same, when it is in the set already."""
+        graph = self._ledger.graph(item.graph)
+        if refused.reason is Reason.DUPLICATE and item.id in graph.set:
+            return item.id
+        if refused.reason is Reason.SUPERSEDED and isinstance(item, Evidence):
+            version = graph.set.version(item.subject)
+            slot = evidence_record(item).slot
+            same = [record.id for record in version.evidence_in_set() if record.slot == slot] if version else []
+            return min(same, default=None)
+        return None
 
 
 _EXPLAINED = {
