@@ -203,7 +203,9 @@ async def measure_run(bench: Bench, first: int, count: int, **how: Any) -> Figur
             round((two["cpu_s"] - one["cpu_s"]) * 1000 / count, 2) for one, two in zip(before, after, strict=True)
         ],
         "rss_mb": [round(it["rss_bytes"] / 1e6) for it in after],
-        "commits": [two["database"]["commits"] - one["database"]["commits"] for one, two in zip(before, after, strict=True)],
+        "commits": [
+            two["database"]["commits"] - one["database"]["commits"] for one, two in zip(before, after, strict=True)
+        ],
         "store_transactions": [
             two["store"]["transactions"] - one["store"]["transactions"] for one, two in zip(before, after, strict=True)
         ],
@@ -296,7 +298,9 @@ async def history(options: Options) -> list[Figures]:
         last = bench.nodes.pop()
         await last.stop()
         again = await bench.add()
-        figures.append({"restart_s": round(again.ready_s, 2), "rss_mb": round((await again.ask("statistics"))["rss_bytes"] / 1e6)})
+        figures.append(
+            {"restart_s": round(again.ready_s, 2), "rss_mb": round((await again.ask("statistics"))["rss_bytes"] / 1e6)}
+        )
     return figures
 
 
