@@ -6,7 +6,7 @@ It keeps the promises of `p2pmem.face.Face` that the contract test asks for, wit
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 
 import trio
@@ -78,6 +78,9 @@ class MemoryFace:
 
     def add_version(self, version: VersionView, content: bytes = b"") -> None:
         self._versions[version.graph, version.reference.partition("@")[0]] = (version, content)
+
+    def add_events(self, events: Iterable[ChangeEvent]) -> None:
+        self._events += events
 
     def _note(self, name: str, /, **arguments: object) -> None:
         self.calls.append((name, arguments))
