@@ -22,7 +22,7 @@ refused and not kept.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import TypeVar
