@@ -23,6 +23,7 @@ from p2pmem_jobs.database import no_crash
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.names import Address, network_id
 
+from p2pmem import crash_points
 from p2pmem.config import Config
 from p2pmem.exchange.exchange import Exchange
 from p2pmem.face import Face
@@ -416,9 +417,10 @@ async def run_node(home: Home, config: Config, *, task_status: trio.TaskStatus[s
     settings = NodeSettings(
         config.network, config.label, config.announce, reviews_by_itself=config.review_policy == "auto"
     )
+    surroundings = Surroundings(crash_point=crash_points.from_environment())
     async with (
         _open_chain(config, keyring) as chain,
-        open_node(settings, keyring, network, Places.of(home), Surroundings(), chain) as node,
+        open_node(settings, keyring, network, Places.of(home), surroundings, chain) as node,
         trio.open_nursery() as nursery,
     ):
         serve = partial(serve_http, node.face, token, config.http_host, config.http_port)

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 import trio
 from p2pmem_jobs import Blocking
+from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.names import Address, AssetKey, GraphId, GraphName
 from p2pmem_protocol.trust import Trust
 from p2pmem_protocol.view import AssetView, VersionView, asset_view
@@ -27,8 +28,8 @@ from p2pmem.ledger.drafts import Draft, read_draft
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.ledger.lifecycle import LifecycleStep, Transition, asset_statements, event_statements, subject_of
-from p2pmem.recall.passages import extract_passages
-from p2pmem.recall.text_index import TextEntry, TextIndex
+from p2pmem.recall.passages import Passage, extract_passages
+from p2pmem.recall.text_index import TextEntry, TextIndex, TextMark
 from p2pmem.store.placement import MetaChange, Placement
 from p2pmem.store.projection import OxigraphProjection
 
@@ -51,11 +52,37 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
+class _Stands:
+    """What the projections hold for one named graph: equal means that nothing is to be written."""
+
+    aggregate: str
+    content_hash: bytes
+    version: int
+    root: bytes
+    layer: Layer
+    level: int
+    expires_at_ms: int
+
+    def is_stored_as(self, other: _Stands | None) -> bool:
+        return other is not None and (self.aggregate, self.content_hash) == (other.aggregate, other.content_hash)
+
+    def reads_as(self, other: _Stands | None) -> bool:
+        """Whether the full text is the same, and how it is filed but for level and end."""
+        if other is None:
+            return False
+        mine, theirs = ((it.content_hash, it.version, it.root, it.layer) for it in (self, other))
+        return mine == theirs
+
+
+@dataclass(slots=True)
 class _Change:
-    puts: list[Placement]
-    drops: list[str]
-    metas: list[MetaChange]
-    texts: list[TextEntry]
+    puts: list[Placement] = field(default_factory=list)
+    drops: list[str] = field(default_factory=list)
+    metas: list[MetaChange] = field(default_factory=list)
+    texts: list[TextEntry] = field(default_factory=list)
+    marks: list[TextMark] = field(default_factory=list)
+    stands: dict[tuple[GraphId, AssetKey], dict[str, _Stands | None]] = field(default_factory=dict)
+    """How each asset stands once this is applied."""
 
 
 class Projector:
@@ -66,7 +93,8 @@ class Projector:
         self._store = store
         self._text = text
         self._blocking = blocking
-        self._placed: dict[tuple[GraphId, AssetKey], frozenset[str]] = {}
+        # None stands for a graph that was placed before this process began: it is there, we do not know how.
+        self._placed: dict[tuple[GraphId, AssetKey], dict[str, _Stands | None]] = {}
 
     @property
     def position(self) -> int:
@@ -106,6 +134,7 @@ class Projector:
             change = await self._change(keys[at : at + ASSETS_PER_APPLY])
             await self._store.fill(change.puts, change.metas)
             await self._text.fill(change.texts)
+            self._keep(change)
         if position:
             await self._store.apply(position)
             await self._text.apply(position)
@@ -125,7 +154,7 @@ class Projector:
             found = asset_of(graph_iri, prefixes)
             if found is not None:
                 name, key = found
-                self._placed[name.id, key] = self._placed.get((name.id, key), frozenset()) | {graph_iri}
+                self._placed.setdefault((name.id, key), {})[graph_iri] = None
 
     async def _follow(self) -> None:
         """Take the next events, as many as make one transaction, and move to the position of the last of them."""
@@ -135,48 +164,73 @@ class Projector:
         change = await self._change(sorted(keys))
         position = events[-1].position
         await self._store.apply(position, change.puts, tuple(change.drops), change.metas)
-        await self._text.apply(position, change.texts, tuple(change.drops))
+        await self._text.apply(position, change.texts, tuple(change.drops), change.marks)
+        self._keep(change)
         self._ledger.wake()
 
     async def _change(self, keys: list[tuple[GraphId, AssetKey]]) -> _Change:
-        change = _Change([], [], [], [])
+        change = _Change()
         now_ms = self._ledger.clock.now_ms()
         for graph_id, key in keys:
             graph = self._ledger.graphs.get(graph_id)
             if graph is not None:
-                self._asset_change(graph, key, now_ms, change)
+                await self._asset_change(graph, key, now_ms, change)
         return change
 
-    def _asset_change(self, graph: LedgerGraph, key: AssetKey, now_ms: int, change: _Change) -> None:
+    def _keep(self, change: _Change) -> None:
+        """Remember what was applied."""
+        for key, stands in change.stands.items():
+            if stands:
+                self._placed[key] = stands
+            else:
+                self._placed.pop(key, None)
+
+    async def _asset_change(self, graph: LedgerGraph, key: AssetKey, now_ms: int, change: _Change) -> None:
         view = asset_view(graph.set, key, now_ms)
-        stands: set[str] = set()
+        before = self._placed.get((graph.id, key), {})
+        stands: dict[str, _Stands | None] = {}
         for placed in placements(graph.name, view):
             content = self._ledger.content(placed.view.content_hash)
             if content is None:
                 continue
-            stands.add(placed.graph_iri)
-            aggregate = aggregate_iri(graph.name, placed.layer, placed.low, placed.high)
-            change.puts.append(Placement(placed.graph_iri, aggregate, content))
-            change.texts.append(_text_entry(graph.name, placed, content))
+            iri = placed.graph_iri
+            now = stands[iri] = _stands(graph.name, placed)
+            was = before.get(iri)
+            if not now.is_stored_as(was):
+                change.puts.append(Placement(iri, now.aggregate, content))
+            if not now.reads_as(was):
+                passages = (await self._blocking.run(extract_passages, content)).passages
+                change.texts.append(_text_entry(graph.name, placed, passages))
+            elif now != was:
+                change.marks.append(TextMark(iri, now.level, now.expires_at_ms))
         draft = self._ledger.database.read(
             lambda connection: read_draft(connection, self._ledger.network, graph.id, key)
         )
         if draft is not None:
-            self._draft_change(graph, draft, stands, change)
-        change.drops.extend(sorted(self._placed.get((graph.id, key), frozenset()) - stands))
-        if stands:
-            self._placed[graph.id, key] = frozenset(stands)
-        else:
-            self._placed.pop((graph.id, key), None)
+            await self._draft_change(graph, draft, before, stands, change)
+        change.drops.extend(sorted(before.keys() - stands.keys()))
+        change.stands[graph.id, key] = stands
         meta = self._meta_change(graph, key, view)
         if meta is not None:
             change.metas.append(meta)
 
-    def _draft_change(self, graph: LedgerGraph, draft: Draft, stands: set[str], change: _Change) -> None:
+    async def _draft_change(
+        self,
+        graph: LedgerGraph,
+        draft: Draft,
+        before: Mapping[str, _Stands | None],
+        stands: dict[str, _Stands | None],
+        change: _Change,
+    ) -> None:
         """A draft stands in its own named graph and in no floor."""
         iri = graph.name.draft_iri(draft.agent, draft.name, draft.subgraph)
-        stands.add(iri)
-        change.puts.append(Placement(iri, working_iri(graph.name), draft.content))
+        level = int(Trust.SELF_ATTESTED)
+        now = _Stands(working_iri(graph.name), keccak256(draft.content), 0, b"", Layer.WORKING, level, 0)
+        stands[iri] = now
+        if now == before.get(iri):
+            return
+        change.puts.append(Placement(iri, now.aggregate, draft.content))
+        passages = (await self._blocking.run(extract_passages, draft.content)).passages
         change.texts.append(
             TextEntry(
                 graph_iri=iri,
@@ -186,9 +240,9 @@ class Projector:
                 root=b"",
                 author=str(draft.agent),
                 layer=Layer.WORKING.value,
-                level=int(Trust.SELF_ATTESTED),
+                level=level,
                 expires_at_ms=0,
-                passages=extract_passages(draft.content).passages,
+                passages=passages,
             )
         )
 
@@ -261,7 +315,20 @@ def asset_of(graph_iri: str, graphs: dict[str, GraphName]) -> tuple[GraphName, A
     return None
 
 
-def _text_entry(name: GraphName, placed: Placed, content: bytes) -> TextEntry:
+def _stands(name: GraphName, placed: Placed) -> _Stands:
+    view = placed.view
+    return _Stands(
+        aggregate=aggregate_iri(name, placed.layer, placed.low, placed.high),
+        content_hash=view.content_hash,
+        version=view.key.version,
+        root=view.key.root,
+        layer=placed.layer,
+        level=int(view.trust.level),
+        expires_at_ms=view.lives_until_ms or 0,
+    )
+
+
+def _text_entry(name: GraphName, placed: Placed, passages: tuple[Passage, ...]) -> TextEntry:
     view = placed.view
     return TextEntry(
         graph_iri=placed.graph_iri,
@@ -273,7 +340,7 @@ def _text_entry(name: GraphName, placed: Placed, content: bytes) -> TextEntry:
         layer=placed.layer.value,
         level=int(view.trust.level),
         expires_at_ms=view.lives_until_ms or 0,
-        passages=extract_passages(content).passages,
+        passages=passages,
     )
 
 
