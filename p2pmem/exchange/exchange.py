@@ -5,13 +5,17 @@
 
 Gossip is quick and may lose; comparisons lose nothing. One is made on connect, on a head change, when a peer's state
 turns out to differ, about ten seconds after something new with three members drawn by lot, and every minute with all.
+
+Where nothing happens that minute grows: after each comparison that found both equal, whoever made it, the next one with
+that member may wait twice as long, up to a quarter of an hour. Anything new here brings it back to a minute, and who
+has something new asks the others, so what gossip lost is found as soon as before.
 """
 
 from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from math import isinf
 from typing import Final
@@ -38,6 +42,7 @@ from p2pmem.net.sessions import Session, Sessions
 log = logging.getLogger(__name__)
 
 PERIOD_S: Final = 60.0
+QUIET_PERIOD_S_MAX: Final = 15 * 60.0
 AFTER_NEWS_S: Final = 10.0
 AFTER_NEWS_MEMBERS: Final = 3
 DIFFERS_PAUSE_S: Final = 1.0
@@ -53,6 +58,10 @@ class _Comparer:
     wanted: trio.Event = field(default_factory=trio.Event)
     meets: bool = True
     """Whether to ask whom else the peer is connected to."""
+    period_s: float = PERIOD_S
+    due_s: float = 0.0
+    sooner: trio.Event = field(default_factory=trio.Event)
+    """`due_s` was brought forward, or something is wanted."""
 
     def want(self, graph: GraphId | None) -> None:
         if graph is None:
@@ -60,10 +69,25 @@ class _Comparer:
         elif self.graphs is not None:
             self.graphs.add(graph)
         self.wanted.set()
+        self.sooner.set()
 
     def take(self) -> set[GraphId] | None:
+        """What to compare now. Nobody asked for anything: it is time, for all."""
         graphs, self.graphs, self.wanted = self.graphs, set(), trio.Event()
         return graphs
+
+    def rest(self, spread: float, *, equal: bool) -> None:
+        """A comparison was made. Equal: the next one but one may wait twice as long."""
+        self.due_s = trio.current_time() + self.period_s * spread
+        self.period_s = min(2 * self.period_s, QUIET_PERIOD_S_MAX) if equal else PERIOD_S
+
+    def news(self, spread: float) -> None:
+        """Our set has changed: the next comparison is due in a minute at most."""
+        self.period_s = PERIOD_S
+        due_s = trio.current_time() + PERIOD_S * spread
+        if due_s < self.due_s:
+            self.due_s = due_s
+            self.sooner.set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +137,12 @@ class Exchange:
             may_read=sessions.may_read,
             may_have=sessions.may_have,
             differs=self._differs,
+            equal=self._found_equal,
             peers=self._peers_of,
             penalise=penalise,
         )
-        self.fetching = Fetching(holdings, self.client, self._members, penalise, chance)
         self.dialer = Dialer(network, sessions.open, chance)
+        self.fetching = Fetching(holdings, self.client, self._members, penalise, chance)
 
     # Running
 
@@ -127,9 +152,9 @@ class Exchange:
         self._sessions.start()
         async with trio.open_nursery() as nursery:
             await nursery.start(self.dialer.run)
-            nursery.start_soon(self.fetching.run)
             nursery.start_soon(self._run_ticks)
             nursery.start_soon(self._run_news)
+            nursery.start_soon(self.fetching.run)
             task_status.started()
 
     async def serve(self, session: Session, stream: Stream, reader: FrameReader) -> None:
@@ -192,6 +217,8 @@ class Exchange:
             self._news.set()
             if delta.source.how is How.MEMBER:
                 self.fetching.look(delta.graph, delta.source.peer)
+            for comparer in self._comparers.values():
+                comparer.news(self._spread())
 
     def _head_changed(self, graph: GraphId) -> None:
         self._gossip.head_changed(graph)
@@ -239,10 +266,6 @@ class Exchange:
             if scope.cancelled_caught:
                 self._do(self._gossip.tick(ticks_ms()))
 
-    def _members(self, graph: GraphId) -> list[PeerId]:
-        """Whom we are connected to in a graph."""
-        return [session.peer for session in self._sessions.all() if self._sessions.may_have(session.peer, graph)]
-
     # Comparisons
 
     def compare_now(self, graph: GraphId | None = None) -> None:
@@ -277,25 +300,51 @@ class Exchange:
             for peer in self._chance.sample(peers, min(AFTER_NEWS_MEMBERS, len(peers))):
                 self._want(peer, None)
 
+    def _members(self, graph: GraphId) -> list[PeerId]:
+        """Whom we are connected to in a graph."""
+        return [session.peer for session in self._sessions.all() if self._sessions.may_have(session.peer, graph)]
+
+    def _found_equal(self, peer: PeerId, graphs: Collection[GraphId]) -> None:
+        """A peer asked for our state of these graphs and has the same: as good as having asked it."""
+        comparer, session = self._comparers.get(peer), self._sessions.get(peer)
+        if comparer is None or session is None or any(self._holdings.wanted_attachments(graph) for graph in graphs):
+            return
+        if self._sessions.graphs_of(session) <= frozenset(graphs):
+            comparer.rest(self._spread(), equal=True)
+
     async def _compare_with(self, session: Session, comparer: _Comparer) -> None:
-        """Compare on connect, when wanted, and every minute."""
-        pause_s = 0.0
+        """Compare on connect, when wanted, and every minute, or less often where nothing happens."""
         while True:
             graphs = comparer.take()
             shared = self._sessions.graphs_of(session)
             chosen = sorted(shared if graphs is None else shared & graphs)
             pause_s = DIFFERS_PAUSE_S
-            if chosen and not await self._compare(session, chosen):
-                pause_s = NO_PROGRESS_PAUSE_S
-            # A pause between rounds lets what is under way arrive; the period has a jitter so that peers spread out.
-            await trio.sleep(pause_s * self._chance.uniform(0.8, 1.2))
-            with trio.move_on_after(PERIOD_S * self._chance.uniform(0.8, 1.2)) as scope:
-                await comparer.wanted.wait()
-            if scope.cancelled_caught:
-                comparer.want(None)
+            if chosen:
+                results = await self._compare(session, chosen)
+                if not results or not all(result.equal or result.fetched for result in results):
+                    pause_s = NO_PROGRESS_PAUSE_S
+                same = all(result.equal and not result.fetched for result in results)
+                comparer.rest(self._spread(), equal=same and len(results) == len(shared))
+            # A pause between rounds lets what is under way arrive.
+            await trio.sleep(pause_s * self._spread())
+            await self._until_due(comparer)
 
-    async def _compare(self, session: Session, graphs: list[GraphId]) -> bool:
-        """One comparison. False when it failed, or sets differ and nothing came of it."""
+    async def _until_due(self, comparer: _Comparer) -> None:
+        """Return once a comparison is wanted, or due; then it is one of all graphs."""
+        while not comparer.wanted.is_set():
+            if trio.current_time() >= comparer.due_s:
+                comparer.want(None)
+                return
+            comparer.sooner = trio.Event()
+            with trio.move_on_at(comparer.due_s):
+                await comparer.sooner.wait()
+
+    def _spread(self) -> float:
+        """Periods have a jitter so that peers spread out."""
+        return self._chance.uniform(0.8, 1.2)
+
+    async def _compare(self, session: Session, graphs: list[GraphId]) -> list[Comparison]:
+        """One comparison. Empty when it failed."""
         try:
             results = await self.client.compare(session.peer, graphs)
             comparer = self._comparers.get(session.peer)
@@ -305,14 +354,14 @@ class Exchange:
                     await self._meet(session, graph)
         except RefusedError as error:
             self._penalise(session.peer, error)
-            return False
+            return []
         except OutsideError as error:
             log.info("sync.failed", extra={"peer": session.peer, "why": str(error)})
-            return False
+            return []
         now_ms = self._clock.now_ms()
         for result in results:
             self._compared[session.peer, result.graph] = LastComparison(result, now_ms)
-        return all(result.equal or result.fetched for result in results)
+        return results
 
     # Meeting other members
 

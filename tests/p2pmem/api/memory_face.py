@@ -267,6 +267,35 @@ class MemoryFace:
         await self._changed("shared", graph, reference)
         return await self._start("share", graph, reference, {"reference": reference, "version": 1})
 
+    async def share_data(
+        self,
+        graph: str,
+        name: str,
+        data: bytes,
+        *,
+        format: str | None,
+        base: str | None,
+        subgraph: str,
+        ttl_ms: int | None,
+    ) -> JobView:
+        self._note(
+            "share_data",
+            graph=graph,
+            name=name,
+            data=data,
+            format=format,
+            base=base,
+            subgraph=subgraph,
+            ttl_ms=ttl_ms,
+        )
+        await self.graph(graph)
+        if (graph, name) in self._drafts:
+            raise MisuseError(f"there is a draft {name!r} already")
+        reference = f"{AGENT}/{check_name(name)}@1"
+        self.add_version(make_version(graph, reference), data)
+        await self._changed("shared", graph, reference)
+        return await self._start("share", graph, reference, {"reference": reference, "version": 1})
+
     async def publish(self, graph: str, reference: str) -> JobView:
         self._note("publish", graph=graph, reference=reference)
         view = await self.version(graph, reference)
