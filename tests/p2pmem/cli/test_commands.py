@@ -131,7 +131,6 @@ HEARD: list[tuple[list[str], tuple[str, dict[str, object]], Any]] = [
     (["graph", "requests"], arguments("join_requests", graph=GRAPH), None),
     (["graph", "approve", "r1"], arguments("decide_join", request="r1", approve=True), None),
     (["graph", "refuse", "r1"], arguments("decide_join", request="r1", approve=False), None),
-    (["graph", "leave", "--graph", "findings"], arguments("leave", graph=GRAPH), None),
     (["join", "p2pmem1x", "--label", "Bob"], arguments("join", invite="p2pmem1x", label="Bob"), GraphView),
     (["drafts"], arguments("drafts", graph=None), None),
     (["discard", "x"], arguments("discard", graph=GRAPH, name="x"), None),
@@ -218,7 +217,7 @@ def test_every_command_that_talks_to_a_node_is_tried_here() -> None:
     tried = {" ".join(words[: len(command.words.split())]) for command in COMMANDS for words, _, _ in HEARD}
     missing = {command.words for command in COMMANDS if not command.offline} - tried
     # these have tests of their own
-    assert missing == {"draft", "graph list", "job cancel", "trust export", "proof export"}
+    assert missing == {"draft", "graph leave", "graph list", "job cancel", "trust export", "proof export"}
 
 
 async def test_a_list_of_graphs_is_that_of_http(node: Node) -> None:
@@ -226,6 +225,15 @@ async def test_a_list_of_graphs_is_that_of_http(node: Node) -> None:
     await node.founded()
     said = await node("graph", "list", "--json")
     assert decode(GraphView, said.json["graphs"][0]).graph == GRAPH
+
+
+async def test_a_graph_that_one_joined_is_left_by_its_name(node: Node) -> None:
+    await node.founded()
+    assert (await node("join", "p2pmem1x")).code == 0
+    assert (await node("graph", "leave", "--graph", "joined")).code == 0
+    assert [it.graph for it in await node.face.graphs()] == [GRAPH]
+    refused = await node("graph", "leave", "--graph", "findings")
+    assert (refused.code, "owner" in refused.err) == (Exit.MISUSE, True)
 
 
 async def test_a_draft_comes_from_a_file_whose_extension_says_its_format(node: Node, tmp_path: Path) -> None:
