@@ -123,6 +123,15 @@ def test_what_makes_no_consensus_makes_no_certificate(given_approvals: list[Evid
         make(seal_of(), Q, given_approvals, headers_for(chain(), Q))
 
 
+def test_one_verifier_does_not_count_twice() -> None:
+    once, strong = verdict("v1", ABOUT, Q), verdict("v1", ABOUT, Q, method=Method.MANUAL)
+    for verdicts in ((once, once), (once, strong), (strong, once)):
+        with pytest.raises(RefusedError, match="distinct"):
+            replace(made(), verdicts=verdicts).check()
+    with pytest.raises(RefusedError, match="ascending"):
+        replace(made(), verdicts=made().verdicts[::-1]).check()
+
+
 def test_the_author_in_the_quorum_does_not_count() -> None:
     head = roster({"alice": W | V, "v1": V, "v2": V}, 2)
     held = HeadChain(GRAPH, NETWORK)
