@@ -198,5 +198,3 @@ def _holds(ledger: object, text: bytes) -> bool:
         ).fetchall()
     )
     return any(text in row[0] for row in rows)
-
-
