@@ -117,6 +117,26 @@ def load(path: Path, environment: Mapping[str, str] = os.environ) -> Config:
     return _typed(values)
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a setting comes from: `file`, `default`, or the variable of the environment that wins."""
+
+    field: str
+    name: str
+    origin: str
+
+
+def origins(path: Path, environment: Mapping[str, str] = os.environ) -> tuple[Origin, ...]:
+    """The origin of every setting that `load` finds, in the order of the file."""
+    document = tomllib.loads(path.read_text("utf-8"))
+    found: list[Origin] = []
+    for field, (section, key) in _PLACES.items():
+        variable = f"P2PMEM_{section}_{key}".upper()
+        in_file = "file" if key in document.get(section, {}) else "default"
+        found.append(Origin(field, f"{section}.{key}", variable if variable in environment else in_file))
+    return tuple(found)
+
+
 def _typed(values: Mapping[str, object]) -> Config:
     types = get_type_hints(Config)
     typed: dict[str, object] = {}

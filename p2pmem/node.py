@@ -52,6 +52,7 @@ from p2pmem.services.papers import OwnPapers
 from p2pmem.services.projector import Projector
 from p2pmem.services.showing import Showing
 from p2pmem.services.signing import Signing
+from p2pmem.services.timetable import Chore, run_timetable
 from p2pmem.store.projection import OxigraphProjection, open_projection
 from p2pmem.store.query_worker import InlineQueries, Queries, open_query_workers
 from p2pmem.work.anchoring import AnchoringJobs
@@ -65,6 +66,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DRAIN_S: Final = 5.0
+PURGE_EVERY_S: Final = 300
+REVIEW_EVERY_S: Final = 600
+RECHECK_EVERY_S: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +164,7 @@ async def open_node(
         nursery = await stack.enter_async_context(_nursery())
         await built.start(nursery)
         await stack.enter_async_context(queue.run(drain_s=DRAIN_S))
-        built.start_after_queue(nursery)
+        await built.start_after_queue(nursery)
         log.info("node.ready", extra={"peer": net.peer_id, "graphs": len(ledger.graphs)})
         yield built.node
 
@@ -325,8 +329,19 @@ class _Built:
         for address in self._joining.known_addresses():
             self._exchange.dialer.want(address)
 
-    def start_after_queue(self, nursery: trio.Nursery) -> None:
-        """Start what submits jobs by itself."""
+    def _chores(self) -> tuple[Chore, ...]:
+        async def review_sessions() -> None:
+            self._sessions.review()
+
+        chores = [Chore("purge", PURGE_EVERY_S, self._keeper.purge)]
+        chores.append(Chore("credentials", REVIEW_EVERY_S, review_sessions))
+        if self._watch is not None:
+            chores.append(Chore("anchors", RECHECK_EVERY_S, self._watch.recheck))
+        return tuple(chores)
+
+    async def start_after_queue(self, nursery: trio.Nursery) -> None:
+        """Start what submits jobs by itself, and what the clock drives."""
+        await nursery.start(run_timetable, self._chores(), self._at.clock, self._at.blocking)
         nursery.start_soon(self._duties.run)
         if self._watch is not None:
             nursery.start_soon(self._watch.run)
@@ -406,7 +421,7 @@ async def run_node(home: Home, config: Config, *, task_status: trio.TaskStatus[s
         open_node(settings, keyring, network, Places.of(home), Surroundings(), chain) as node,
         trio.open_nursery() as nursery,
     ):
-        serve = partial(serve_http, node.face, token=token, host=config.http_host, port=config.http_port)
+        serve = partial(serve_http, node.face, token, config.http_host, config.http_port)
         url: str = await nursery.start(serve)
         _write_run_file(home, url, node.network)
         try:

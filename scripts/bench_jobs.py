@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -30,6 +31,7 @@ from p2pmem_jobs import (
     QueueLimits,
     Retention,
     Signal,
+    Submission,
     ThreadBlocking,
     open_database,
     tables,
@@ -120,10 +122,15 @@ async def bench_cycles(folder: Path) -> None:
                 )
 
 
+def _insert_all(submissions: list[Submission], connection: sqlite3.Connection) -> None:
+    for submission in submissions:
+        submission.insert(connection)
+
+
 async def fill(queue: Queue, database: Database, kind: str, count: int) -> None:
     for start in range(0, count, 1_000):
         submissions = [queue.prepare(kind, Add(number, 1)) for number in range(start, start + 1_000)]
-        await database.write(lambda c, many=submissions: [submission.insert(c) for submission in many])
+        await database.write(partial(_insert_all, submissions))
 
 
 def claim_many(connection: sqlite3.Connection) -> float:

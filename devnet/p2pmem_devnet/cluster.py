@@ -24,6 +24,7 @@ from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from itertools import combinations, product
 from random import Random
 from types import TracebackType
@@ -405,8 +406,7 @@ class Cluster:
     async def until_seen(self, asset: Asset, *nodes: ClusterNode) -> None:
         """Return once these nodes (none named: all that run) show a version. For who waits for less than `settled`."""
         for node in nodes or [it for it in self.nodes if it.is_up]:
-            ledger = node.inside.ledger
-            await node.call(lambda node=node, ledger=ledger: ledger.until(lambda: node.sees(asset)))
+            await node.call(partial(node.inside.ledger.until, partial(node.sees, asset)))
 
 
 @asynccontextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
@@ -238,10 +239,7 @@ class ClusterNode:
         face = self.face
         reviews = await self.call(face.reviews)
         for review in reviews:
-            review_id = review.id
-            job = await self.call(
-                lambda review_id=review_id: face.decide_review(review_id, approve=approve, reason=reason)
-            )
+            job = await self.call(partial(face.decide_review, review.id, approve=approve, reason=reason))
             await self._succeeded(job)
         return len(reviews)
 

@@ -1,8 +1,8 @@
 """A door in front of one node: other nodes dial the door, and the door passes bytes on until it is told not to.
 
 Nodes announce their doors and nothing else, so all that passes between two nodes passes through one of them. A
-*partition* is a door that takes no bytes from a certain node and gives it none: nobody is told, as with a cable that was
-cut. When it ends, what was parted is closed, and the nodes dial anew.
+*partition* is a door that takes no bytes from a certain node and gives it none: nobody is told, as with a cut cable.
+When it ends, what was parted is closed, and the nodes dial anew.
 
 The noise channel hides from a door who dials. So it asks the kernel which process holds the other end of the socket.
 """

@@ -68,7 +68,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         report.sections.append(("cluster", f"seed {seed}; again with: pytest {item.nodeid!r} --cluster-seed {seed}"))
 
 
-@trio_fixture
+@trio_fixture  # type: ignore[untyped-decorator]  # pytest-trio ships no types
 async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
     """Five nodes that share a context graph, in virtual time; `@pytest.mark.cluster(...)` changes that."""
     marker = request.node.get_closest_marker("cluster")

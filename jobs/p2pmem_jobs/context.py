@@ -18,7 +18,6 @@ from .clock import Clock
 from .database import CrashPoint, Database
 from .errors import MisuseError, NotDoneError, OutcomeUnknownError, WaitedTooLongError
 from .handlers import Handler
-from .reading import steps_of
 from .records import Claimed, Progress
 from .signals import Listener, Signal
 
@@ -83,9 +82,7 @@ class Context:
         self._crash_point = crash_point
         self._prepare = prepare
         self._used: set[str] = set()
-        self._done: dict[str, str] = {}
-        if self._claimed.has_work:
-            self._done = {step.name: step.result for step in database.read(lambda c: steps_of(c, self._claimed.seq))}
+        self._done = dict(self._claimed.done)
 
     @property
     def job_id(self) -> str:

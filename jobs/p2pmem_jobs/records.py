@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .states import FINAL, State
@@ -151,6 +152,7 @@ class Claimed:
     owner: str | None
     look_first: bool
     has_work: bool  # there may be steps and effects of earlier runs
+    done: Mapping[str, str]  # results of their steps, by name
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from typing import Any
 
 from .errors import ConflictError, EndedError, FullError, StaleAttemptError
 from .reading import fact, get_job
-from .records import Claim, Claimed, Ended, NewJob
+from .records import Claim, Claimed, Ended, JobRecord, NewJob
 from .states import CHANGES, FINAL, HAS_TASK, HOLDS_DEDUPE_KEY, State, in_states
-from .work import effects_under_way
+from .work import effects_under_way, step_results
 
 COMPONENT = "jobs"
 
@@ -146,6 +146,45 @@ def insert_job(connection: sqlite3.Connection, new: NewJob, live_max: int, reaso
     return new.id
 
 
+def insert_done(connection: sqlite3.Connection, new: NewJob, result: str, reason: str) -> JobRecord:
+    """A job whose work is in the same write: it is there, and has succeeded at its first attempt."""
+    assert new.dedupe_key is None
+    at_ms = new.submitted_ms
+    seq = connection.execute(
+        "INSERT INTO job(id, kind, version, args, state, ready, priority, run_at_ms, owner, parent, attempt, detail,"
+        " submitted_ms) VALUES (?, ?, ?, ?, 'running', 0, ?, ?, ?, ?, 1, '', ?)",
+        (new.id, new.kind, new.version, new.args, new.priority, at_ms, new.owner, new.parent, at_ms),
+    ).lastrowid
+    connection.execute(
+        "UPDATE job SET state = 'succeeded', ended_ms = ?, result = ? WHERE seq = ?", (at_ms, result, seq)
+    )
+    _add_event(connection, seq, at_ms, 1, State.SUCCEEDED, reason)
+    assert seq is not None
+    return JobRecord(
+        seq=seq,
+        id=new.id,
+        kind=new.kind,
+        version=new.version,
+        args=new.args,
+        state=State.SUCCEEDED,
+        priority=new.priority,
+        run_at_ms=at_ms,
+        deadline_ms=None,
+        dedupe_key=None,
+        owner=new.owner,
+        parent=new.parent,
+        retry_of=None,
+        attempt=1,
+        failures=0,
+        parked=None,
+        detail="",
+        submitted_ms=at_ms,
+        ended_ms=at_ms,
+        result=result,
+        error=None,
+    )
+
+
 def _same_job(new: NewJob, holder_id: str, holder_args: str) -> str:
     if holder_args != new.args:
         raise ConflictError(
@@ -190,7 +229,7 @@ def claim(connection: sqlite3.Connection, now_ms: int, room: dict[str, int], tot
             (kind, min(room[kind], total)),
         )
     found.sort()
-    jobs = tuple(_claimed(*row[1:]) for row in found[:total])
+    jobs = tuple(_claimed(connection, row[1:]) for row in found[:total])
     connection.executemany(
         "UPDATE job SET state = 'running', attempt = attempt + 1, detail = '' WHERE seq = ?",
         [(job.seq,) for job in jobs],
@@ -202,22 +241,10 @@ def claim(connection: sqlite3.Connection, now_ms: int, room: dict[str, int], tot
     return Claim(jobs, expired, due, _look_again_ms(connection))
 
 
-def _claimed(
-    seq: int,
-    job_id: str,
-    kind: str,
-    version: int,
-    args: str,
-    attempt: int,
-    failures: int,
-    deadline_ms: int | None,
-    owner: str | None,
-    look_first: int,
-    has_work: int,
-) -> Claimed:
-    return Claimed(
-        seq, job_id, kind, version, args, attempt, failures, deadline_ms, owner, bool(look_first), bool(has_work)
-    )
+def _claimed(connection: sqlite3.Connection, row: tuple[Any, ...]) -> Claimed:
+    *values, look_first, has_work = row
+    done = step_results(connection, row[0]) if has_work else {}
+    return Claimed(*[*values, bool(look_first), bool(has_work), done])
 
 
 def _expire(connection: sqlite3.Connection, now_ms: int) -> tuple[str, ...]:

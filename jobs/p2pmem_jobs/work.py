@@ -27,9 +27,9 @@ def require_current(connection: sqlite3.Connection, claimed: Claimed) -> None:
         raise StaleAttemptError(f"attempt {claimed.attempt} of job {claimed.id} is over; it may write nothing more")
 
 
-def step_result(connection: sqlite3.Connection, seq: int, name: str) -> str | None:
-    row = connection.execute("SELECT result FROM job_step WHERE job = ? AND name = ?", (seq, name)).fetchone()
-    return None if row is None else str(row[0])
+def step_results(connection: sqlite3.Connection, seq: int) -> dict[str, str]:
+    """The results of the steps that are done, by name."""
+    return dict(connection.execute("SELECT name, result FROM job_step WHERE job = ?", (seq,)).fetchall())
 
 
 def store_step(connection: sqlite3.Connection, claimed: Claimed, name: str, at_ms: int, result: str) -> None:

@@ -130,6 +130,29 @@ class HttpFace:
     async def share(self, graph: str, name: str, *, ttl_ms: int | None) -> JobView:
         return await self._ask(JobView, "share", graph=graph, name=name, ttl_ms=ttl_ms)
 
+    async def share_data(
+        self,
+        graph: str,
+        name: str,
+        data: bytes,
+        *,
+        format: str | None,
+        base: str | None,
+        subgraph: str,
+        ttl_ms: int | None,
+    ) -> JobView:
+        return await self._ask(
+            JobView,
+            "share_data",
+            graph=graph,
+            name=name,
+            data=data,
+            format=format,
+            base=base,
+            subgraph=subgraph,
+            ttl_ms=ttl_ms,
+        )
+
     async def publish(self, graph: str, reference: str) -> JobView:
         return await self._ask(JobView, "publish", graph=graph, reference=reference)
 

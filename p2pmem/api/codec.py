@@ -21,6 +21,7 @@ from types import NoneType, UnionType
 from typing import Any, Final, Union, cast, get_args, get_origin, get_type_hints
 
 from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.json_nesting import NestedTooDeepError, check_nesting
 
 INTEGER_MAX: Final = 2**53 - 1
 _SHOWN_CHARS_MAX: Final = 60
@@ -67,12 +68,14 @@ def dumps(value: object, *, indent: int | None = None) -> str:
 def loads(data: bytes) -> object:
     """Read JSON text in UTF-8. Refuses a key that comes twice, numbers that are none, and what nests too deep."""
     try:
-        return json.loads(data.decode("utf-8"), object_pairs_hook=_object, parse_constant=_no_constant)
+        text = data.decode("utf-8")
+        check_nesting(text)
+        return json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
     except UnicodeDecodeError as error:
         raise BadValueError(f"the body is not UTF-8: byte {error.start}") from None
     except json.JSONDecodeError as error:
         raise BadValueError(f"the body is not JSON: {error.msg} (line {error.lineno}, column {error.colno})") from None
-    except RecursionError:
+    except NestedTooDeepError:
         raise BadValueError("the body nests too deep") from None
     except ValueError as error:
         if isinstance(error, BadValueError):

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import httpx
 import trio
 from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.json_nesting import check_nesting
 from web3.providers.async_base import AsyncJSONBaseProvider
 from web3.types import RPCEndpoint, RPCResponse
 
@@ -127,8 +128,10 @@ class HttpxProvider(AsyncJSONBaseProvider):
         return bytes(body)
 
     def _read(self, body: bytes, request_id: object, what: str) -> RPCResponse:
-        with map_exceptions(ChainAnswerError, what, ValueError, RecursionError):
-            answer = json.loads(body)
+        with map_exceptions(ChainAnswerError, what, ValueError):
+            text = body.decode()
+            check_nesting(text)
+            answer = json.loads(text)
         if not isinstance(answer, dict) or answer.get("jsonrpc") != "2.0":
             raise ChainAnswerError(f"{what}: the answer is no JSON-RPC 2.0")
         error = answer.get("error")

@@ -28,6 +28,7 @@ from p2pmem_protocol.gossip import Close, Command, Compare, Gossip, GossipStatis
 from p2pmem_protocol.hello import SYNC_PROTOCOL
 from p2pmem_protocol.names import GraphId
 
+from p2pmem.exchange.fetching import Fetching
 from p2pmem.exchange.holdings import Holdings, How
 from p2pmem.exchange.link import Link, Recent, ticks_ms
 from p2pmem.exchange.sync_client import Comparison, SyncClient
@@ -59,9 +60,6 @@ class _Comparer:
     wanted: trio.Event = field(default_factory=trio.Event)
     meets: bool = True
     """Whether to ask whom else the peer is connected to."""
-    missing: dict[GraphId, None] = field(default_factory=dict)
-    """Graphs in which the peer gave something whose content is still to be fetched."""
-    fetch: trio.Event = field(default_factory=trio.Event)
     period_s: float = PERIOD_S
     due_s: float = 0.0
     sooner: trio.Event = field(default_factory=trio.Event)
@@ -138,6 +136,7 @@ class Exchange:
         self.server = SyncServer(
             holdings,
             clock,
+            may_read=sessions.may_read,
             may_have=sessions.may_have,
             differs=self._differs,
             equal=self._found_equal,
@@ -145,6 +144,7 @@ class Exchange:
             penalise=penalise,
         )
         self.dialer = Dialer(network, sessions.open, chance)
+        self.fetching = Fetching(holdings, self.client, self._members, penalise, chance)
 
     # Running
 
@@ -156,6 +156,7 @@ class Exchange:
             await nursery.start(self.dialer.run)
             nursery.start_soon(self._run_ticks)
             nursery.start_soon(self._run_news)
+            nursery.start_soon(self.fetching.run)
             task_status.started()
 
     async def serve(self, session: Session, stream: Stream, reader: FrameReader) -> None:
@@ -178,7 +179,6 @@ class Exchange:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_quietly, link.write)
                 nursery.start_soon(self._compare_with, session, comparer)
-                nursery.start_soon(self._fetch_from, session, comparer)
                 await self._read(link)
                 nursery.cancel_scope.cancel()
         finally:
@@ -217,16 +217,10 @@ class Exchange:
             self._head_changed(delta.graph)
         if delta.entered:
             self._news.set()
-            self._want_contents(delta)
+            if delta.source.how is How.MEMBER:
+                self.fetching.look(delta.graph, delta.source.peer)
             for comparer in self._comparers.values():
                 comparer.news(self._spread())
-
-    def _want_contents(self, delta: Delta) -> None:
-        """Fetch content that is not inline from whoever gave the item that names it."""
-        comparer = self._comparers.get(PeerId(delta.source.peer))
-        if comparer is not None and self._holdings.wanted_attachments(delta.graph):
-            comparer.missing[delta.graph] = None
-            comparer.fetch.set()
 
     def _head_changed(self, graph: GraphId) -> None:
         self._gossip.head_changed(graph)
@@ -308,6 +302,10 @@ class Exchange:
             for peer in self._chance.sample(peers, min(AFTER_NEWS_MEMBERS, len(peers))):
                 self._want(peer, None)
 
+    def _members(self, graph: GraphId) -> list[PeerId]:
+        """Whom we are connected to in a graph."""
+        return [session.peer for session in self._sessions.all() if self._sessions.may_have(session.peer, graph)]
+
     def _found_equal(self, peer: PeerId, graphs: Collection[GraphId]) -> None:
         """A peer asked for our state of these graphs and has the same: as good as having asked it."""
         comparer, session = self._comparers.get(peer), self._sessions.get(peer)
@@ -346,19 +344,6 @@ class Exchange:
     def _spread(self) -> float:
         """Periods have a jitter so that peers spread out."""
         return self._chance.uniform(0.8, 1.2)
-
-    async def _fetch_from(self, session: Session, comparer: _Comparer) -> None:
-        """Fetch large content as soon as what names it is admitted. What fails here, the next comparison fetches."""
-        while True:
-            await comparer.fetch.wait()
-            graphs, comparer.missing, comparer.fetch = comparer.missing, {}, trio.Event()
-            for graph in graphs:
-                try:
-                    await self.client.fetch_attachments(session.peer, graph)
-                except RefusedError as error:
-                    self._penalise(session.peer, error)
-                except OutsideError as error:
-                    log.info("fetch.failed", extra={"peer": session.peer, "why": str(error)})
 
     async def _compare(self, session: Session, graphs: list[GraphId]) -> list[Comparison]:
         """One comparison. Empty when it failed."""

@@ -11,7 +11,6 @@ import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from enum import Enum, unique
 from typing import Final, TypeVar
 
 from p2pmem_jobs.clock import Clock
@@ -102,14 +101,6 @@ class Refused:
         self.until_ms.clear()
 
 
-@unique
-class Use(Enum):
-    """What a stream to a peer is for: each use has one, which stays open as long as the session."""
-
-    COMPARE = "compare"
-    FETCH = "fetch"
-
-
 class SyncClient:
     """Compares with peers and fetches from them."""
 
@@ -119,8 +110,7 @@ class SyncClient:
         self._clock = clock
         self._refused: dict[GraphId, Refused] = {}
         self._addresses: dict[PeerId, tuple[str, ...]] = {}
-        self._lines: dict[tuple[PeerId, Use], _Line] = {}
-        self._fetching: set[bytes] = set()
+        self._lines: dict[PeerId, _Line] = {}
 
     def head_changed(self, graph: GraphId) -> None:
         """What was refused under another head may be admissible now."""
@@ -132,7 +122,7 @@ class SyncClient:
         Raises `OutsideError` when the peer goes away or does not answer, `RefusedError` for words that no peer of this
         protocol says. Cancelled, what was admitted so far stays. One call at a time for each peer.
         """
-        async with self._line(peer, Use.COMPARE) as line:
+        async with self._line(peer) as line:
             now_ms = self._clock.now_ms()
             mine = {graph: self._holdings.state(graph, now_ms) for graph in graphs}
             theirs = await line.ask(Heads(now_ms, tuple(mine.values())), Heads)
@@ -149,7 +139,7 @@ class SyncClient:
 
         Raises as `compare`, and shares its stream.
         """
-        async with self._line(peer, Use.COMPARE) as line:
+        async with self._line(peer) as line:
             try:
                 answer = await line.ask(Peers(graph, ours), Peers)
             except NotGivenError:
@@ -157,18 +147,21 @@ class SyncClient:
         self.note_addresses(peer, answer.addresses)
         return answer.addresses
 
-    async def fetch_attachments(self, peer: PeerId, graph: GraphId) -> int:
-        """Fetch what the set names and nobody here is fetching already. Returns how much was kept.
+    async def fetch_attachment(self, peer: PeerId, graph: GraphId, content_hash: bytes, length: int) -> bool:
+        """Fetch one attachment from a member and keep it; False when the member does not hold it.
 
-        Raises as `compare`, on a stream of its own: large content holds up nothing else.
+        Raises as `compare`. Cancelled, nothing is kept.
         """
-        async with self._line(peer, Use.FETCH) as line:
-            return await self._attachments(line, graph)
+        stream = await self._network.open_stream(peer, SYNC_PROTOCOL)
+        try:
+            return await self._attachment(_Line(stream), graph, content_hash, length)
+        finally:
+            await stream.reset()
 
     @asynccontextmanager
-    async def _line(self, peer: PeerId, use: Use) -> AsyncIterator[_Line]:
-        """The open stream to a peer for one use, opened when there is none. Whoever fails on it closes it."""
-        line = self._lines.pop((peer, use), None)
+    async def _line(self, peer: PeerId) -> AsyncIterator[_Line]:
+        """The open stream to a peer, opened when there is none. Whoever fails on it closes it."""
+        line = self._lines.pop(peer, None)
         if line is None:
             line = _Line(await self._network.open_stream(peer, SYNC_PROTOCOL))
         try:
@@ -176,14 +169,13 @@ class SyncClient:
         except BaseException:
             await line.close()
             raise
-        self._lines[peer, use] = line
+        self._lines[peer] = line
 
     async def forget(self, peer: PeerId) -> None:
-        """The session with a peer has ended: close its streams."""
-        for use in Use:
-            line = self._lines.pop((peer, use), None)
-            if line is not None:
-                await line.close()
+        """The session with a peer has ended: close the stream to it."""
+        line = self._lines.pop(peer, None)
+        if line is not None:
+            await line.close()
 
     def note_addresses(self, peer: PeerId, addresses: Iterable[str]) -> None:
         """Remember those of `addresses` that lead to `peer` itself: others' are theirs to tell."""
@@ -276,16 +268,14 @@ class SyncClient:
     async def _attachments(self, line: _Line, graph: GraphId) -> int:
         kept = 0
         for content_hash, length in self._holdings.wanted_attachments(graph):
-            if content_hash in self._fetching:
-                continue
-            self._fetching.add(content_hash)
-            try:
-                data = await self._part(line, FetchPart(graph, content_hash), length)
-                if data is not None and len(data) == length:
-                    kept += await self._holdings.keep_attachment(graph, content_hash, data)
-            finally:
-                self._fetching.discard(content_hash)
+            kept += await self._attachment(line, graph, content_hash, length)
         return kept
+
+    async def _attachment(self, line: _Line, graph: GraphId, content_hash: bytes, length: int) -> bool:
+        data = await self._part(line, FetchPart(graph, content_hash), length)
+        if data is None or len(data) != length:
+            return False
+        return await self._holdings.keep_attachment(graph, content_hash, data)
 
     async def _part(self, line: _Line, asked: FetchPart, length_max: int) -> bytes | None:
         """Bytes by hash, in pieces; the length is checked before a byte is taken. None: the peer does not hold them."""

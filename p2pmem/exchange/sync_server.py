@@ -1,7 +1,8 @@
 """Answering: the sync stream of one peer. One request, one answer, as long as the peer likes.
 
-What may be asked depends on who asks: a graph moves to peers that are members now, and an open graph to anybody who
-names it (rule J2). Every other question gets one answer, the same bytes, whether the graph is known here or not.
+What may be asked depends on who asks: a graph is told to peers that are members now, and an open graph to anybody who
+names it (rule J2); where members can be dialled, only members learn. Every other question gets one answer, the same
+bytes, whether the graph is known here or not.
 """
 
 from __future__ import annotations
@@ -57,16 +58,20 @@ class SyncServer:
         holdings: Holdings,
         clock: Clock,
         *,
+        may_read: Callable[[PeerId, GraphId], bool],
         may_have: Callable[[PeerId, GraphId], bool],
         differs: Callable[[PeerId, GraphId], None],
         equal: Callable[[PeerId, Collection[GraphId]], None],
         peers: Callable[[PeerId, Peers], tuple[str, ...]],
         penalise: Callable[[PeerId, RefusedError], None],
     ) -> None:
-        """`may_have` is asked for every request; `differs` is told when a peer's state of a graph is not ours, `equal`
-        in which graphs a peer that asked has the same as we; `peers` takes in where the asker can be dialled, and says where we and others can be."""
+        """`may_read` is asked for every request, `may_have` for one about members' nodes. `differs` is told when a
+        peer's state of a graph is not ours, `equal` in which graphs a peer that asked has the same as we. `peers` takes
+        in where the asker can be dialled, and says where others can be.
+        """
         self._holdings = holdings
         self._clock = clock
+        self._may_read = may_read
         self._may_have = may_have
         self._differs = differs
         self._equal = equal
@@ -91,11 +96,11 @@ class SyncServer:
             case Heads():
                 return [self._heads(peer, message)]
             case RoundMessage():
-                if talk.responder is None or talk.graph is None or not self._may_have(peer, talk.graph):
+                if talk.responder is None or talk.graph is None or not self._may_read(peer, talk.graph):
                     return [_NO]
                 return [RoundMessage(talk.responder.receive(message.message))]
         graph = getattr(message, "graph", None)
-        if graph is None or not self._may_have(peer, GraphId(graph)):
+        if graph is None or not self._may_read(peer, GraphId(graph)):
             return [_NO]
         match message:
             case RoundOpen():
@@ -106,8 +111,10 @@ class SyncServer:
                 return [self._part(message)]
             case AskHeaders():
                 return self._headers(message)
-            case Peers():
+            case Peers() if self._may_have(peer, GraphId(graph)):
                 return [Peers(graph, self._peers(peer, message)[:ADDRESSES_MAX])]
+            case Peers():
+                return [_NO]
         return [NotGiven(int(Reason.NOT_SPOKEN))]
 
     def _heads(self, peer: PeerId, theirs: Heads) -> Heads:
@@ -119,7 +126,7 @@ class SyncServer:
         equal: list[GraphId] = []
         for state in theirs.graphs:
             graph = GraphId(state.graph)
-            if not self._may_have(peer, graph):
+            if not self._may_read(peer, graph):
                 continue
             mine = self._holdings.state(graph, agreed_ms)
             ours.append(mine)

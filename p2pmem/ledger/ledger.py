@@ -21,7 +21,7 @@ from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.hello import Speaker
 from p2pmem_protocol.names import Address, GraphId, GraphName, NetworkId
 from p2pmem_protocol.records import SealedRecord
-from p2pmem_protocol.roster import SignedHeader
+from p2pmem_protocol.roster import Access, SignedHeader
 
 from p2pmem.face import NotFoundError
 from p2pmem.ledger import audit
@@ -49,6 +49,27 @@ class ChainFact:
     block: int
 
 
+class RecentContents:
+    """The last contents that came, so that who follows the ledger does not read the disk. Bounded; the oldest go."""
+
+    def __init__(self, bytes_max: int = 8 * 1024 * 1024) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._data: dict[bytes, bytes] = {}
+
+    def add(self, content_hash: bytes, data: bytes) -> None:
+        if content_hash in self._data or len(data) > self._bytes_max // 8:
+            return
+        self._data[content_hash] = data
+        self._bytes += len(data)
+        while self._bytes > self._bytes_max:
+            oldest = next(iter(self._data))
+            self._bytes -= len(self._data.pop(oldest))
+
+    def get(self, content_hash: bytes) -> bytes | None:
+        return self._data.get(content_hash)
+
+
 class Ledger:
     """All graphs of one node. Made by `Ledger.open`; used from one trio task tree."""
 
@@ -63,6 +84,7 @@ class Ledger:
         self.position = 0
         self.held: set[bytes] = set()
         """Hashes of all content that is held."""
+        self._recent = RecentContents()
         self.chain_facts: dict[bytes, ChainFact] = {}
         self._listeners: list[Hears] = []
         self.changed = Signal()
@@ -131,6 +153,10 @@ class Ledger:
         found = self.graphs.get(graph)
         return found is not None and found.is_member(agent)
 
+    def is_open(self, graph: GraphId) -> bool:
+        found = self.graphs.get(graph)
+        return found is not None and found.head is not None and found.head.body.limits.access is Access.OPEN
+
     def is_revoked(self, speaker: Speaker, peer: PeerId) -> bool:
         return any(
             graph.set.revoked_peer_serial(speaker.agent, peer) >= speaker.serial for graph in self.graphs.values()
@@ -181,10 +207,18 @@ class Ledger:
 
     # Reading
 
+    def hold(self, content_hash: bytes, data: bytes) -> None:
+        """Content is about to be written: it is held, and mostly asked for again in a moment."""
+        self.held.add(content_hash)
+        self._recent.add(content_hash, data)
+
     def content(self, content_hash: bytes) -> bytes | None:
         """Sealed bytes by their hash."""
         if content_hash not in self.held:
             return None
+        recent = self._recent.get(content_hash)
+        if recent is not None:
+            return recent
         return self._read_blob("SELECT data FROM content WHERE hash = ?", content_hash)
 
     def raw(self, item_id: bytes) -> bytes | None:

@@ -37,6 +37,7 @@ from libp2p.pubsub.validators import signature_validator
 from libp2p.tools.anyio_service import background_trio_service
 from p2pmem_protocol.errors import MisuseError, OutsideError, RefusedError
 
+from p2pmem.net import libp2p_repairs
 from p2pmem.net.background import background_nursery
 from p2pmem.net.framing import FrameReader, encode_length
 from p2pmem.net.seam import Network, PeerEventKind, PeerId, Stream, StreamClosedError
@@ -50,6 +51,8 @@ from p2pmem.net.topics import (
     Receiver,
     Verdict,
 )
+
+libp2p_repairs.install_gossip()
 
 log = logging.getLogger(__name__)
 

@@ -39,6 +39,9 @@ class Membership(Protocol):
     def is_member(self, graph: GraphId, agent: Address) -> bool:
         """Whether the head lists the agent in any role."""
 
+    def is_open(self, graph: GraphId) -> bool:
+        """Whether the head lets anybody read."""
+
     def is_revoked(self, speaker: Speaker, peer: PeerId) -> bool:
         """Whether an admitted revocation ended this credential."""
 
@@ -126,8 +129,13 @@ class Sessions:
             if any(self._membership.is_member(graph, name) for name in names)
         )
 
+    def may_read(self, peer: PeerId, graph: GraphId) -> bool:
+        """Whether what is in this graph may be told to that peer now: to members, and of an open graph to anybody who
+        names it (rule J2)."""
+        return self._membership.is_open(graph) or self.may_have(peer, graph)
+
     def may_have(self, peer: PeerId, graph: GraphId) -> bool:
-        """Whether this graph may move to that peer now."""
+        """Whether that peer takes part in this graph now, as the node of a member."""
         session = self.get(peer)
         return session is not None and any(
             self._membership.is_member(graph, name) for name in self._names_of(session.speakers, peer)

@@ -45,8 +45,8 @@ class Certifying:
 
     def _seal(self, graph: LedgerGraph, view: VersionView) -> SignedSeal:
         version = graph.set.version(view.key)
-        for item_id in version.sealed if version is not None else ():
-            data = self._ledger.raw(item_id)
+        for record in version.sealed if version is not None else ():
+            data = self._ledger.raw(record.id)
             item = decode_item(data) if data is not None else None
             if isinstance(item, Envelope) and isinstance(item.body, Sealed):
                 return item.body.seal

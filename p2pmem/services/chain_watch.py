@@ -24,14 +24,13 @@ from p2pmem.ledger.ledger import ChainFact, Ledger
 from p2pmem.services.chain_facts import ChainFacts
 from p2pmem.services.signing import Signing
 from p2pmem.work.anchoring import AnchorArgs, AnchoringJobs, write_fact
-from p2pmem.work.verifying import version_view
+from p2pmem.work.verifying import seal_digest, version_view
 
 if TYPE_CHECKING:
     from p2pmem.chain.seam import Chain
 
 log = logging.getLogger(__name__)
 
-RECHECK_S: Final = 60.0
 RECHECK_DEPTH: Final = 64
 """Anchors in the newest blocks are looked at again: a reorganisation may take them back."""
 
@@ -80,7 +79,6 @@ class ChainWatch:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._run_jobs)
             nursery.start_soon(self._run_claims)
-            nursery.start_soon(self._run_rechecks)
 
     # What this node is to anchor
 
@@ -138,12 +136,8 @@ class ChainWatch:
             if view is None:
                 return False
             try:
-                verify_value(
-                    anchor.batch_root,
-                    anchor.count,
-                    view.seal_digest,
-                    Proof(leaf_hash(view.seal_digest), asset.proof),
-                )
+                digest = seal_digest(self._ledger, graph, view)
+                verify_value(anchor.batch_root, anchor.count, digest, Proof(leaf_hash(digest), asset.proof))
             except RefusedError:
                 return False
         return True
@@ -158,16 +152,12 @@ class ChainWatch:
 
     # What a reorganisation takes back
 
-    async def _run_rechecks(self) -> None:
-        while True:
-            await trio.sleep(RECHECK_S)
-            try:
-                head = await self._chain.head()
-                for fact in list(self._ledger.chain_facts.values()):
-                    if fact.block > head.number - RECHECK_DEPTH:
-                        await self._recheck(fact)
-            except OutsideError as error:
-                log.info("chain.unreachable", extra={"why": str(error)})
+    async def recheck(self) -> None:
+        """Look again at anchors in the newest blocks. Raises `OutsideError` when the chain does not answer."""
+        head = await self._chain.head()
+        for fact in list(self._ledger.chain_facts.values()):
+            if fact.block > head.number - RECHECK_DEPTH:
+                await self._recheck(fact)
 
     async def _recheck(self, fact: ChainFact) -> None:
         found = await self._chain.anchored(fact.batch_root)

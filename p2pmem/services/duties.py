@@ -97,7 +97,7 @@ class Duties:
         if graph is None:
             return
         asset = graph.set.asset(key)
-        for version in list(asset.versions.values()) if asset is not None else []:
+        for version in list(asset.versions) if asset is not None else []:
             await self._acknowledge(graph, version.key)
             await self._review(graph, version.key)
 

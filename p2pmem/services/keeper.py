@@ -22,7 +22,6 @@ log = logging.getLogger(__name__)
 
 LOOK_EVERY_S: Final = 60.0
 PAUSED_S: Final = 5.0
-PURGE_EVERY_S: Final = 300.0
 JUMP_MS_MAX: Final = 5 * MINUTE_MS
 
 
@@ -54,10 +53,10 @@ class Keeper:
             self._erased.set()
 
     async def run(self) -> None:
-        """Sweep at each instant at which something ends, purge now and then, until cancelled."""
+        """Sweep at each instant at which something ends, and erase what is to be erased, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._run_sweeps)
-            nursery.start_soon(self._run_purges)
+            nursery.start_soon(self._run_erasures)
 
     def due_ms(self) -> int | None:
         """When something ends next."""
@@ -87,14 +86,17 @@ class Keeper:
                 with trio.move_on_after(min(max(wait_s, at_least_s), LOOK_EVERY_S)):
                     await listener.wait()
 
-    async def _run_purges(self) -> None:
+    async def _run_erasures(self) -> None:
         while True:
-            with trio.move_on_after(PURGE_EVERY_S):
-                await self._erased.wait()
+            await self._erased.wait()
             self._erased = trio.Event()
-            if not self._jumped():
-                async with self._lock:
-                    self._purged += await self._admission.purge()
+            await self.purge()
+
+    async def purge(self) -> None:
+        """Delete what ended a while ago, and content that nothing names. Not while the clock is in doubt."""
+        if not self._jumped():
+            async with self._lock:
+                self._purged += await self._admission.purge()
 
     def _jumped(self) -> bool:
         """Whether the wall clock has moved by itself since the last look, by more than a drift explains."""

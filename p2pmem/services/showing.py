@@ -130,7 +130,7 @@ class Showing:
 
     def _records(self, graph: LedgerGraph, view: VersionView) -> list[SealedRecord]:
         version = graph.set.version(view.key)
-        return list(version.sealed.values()) if version is not None else []
+        return list(version.sealed) if version is not None else []
 
     def trust(self, graph: LedgerGraph, report: TrustReport, *, conflict: bool) -> TrustView:
         lines = [

@@ -29,7 +29,7 @@ from p2pmem.ledger.ledger import ChainFact, Ledger
 from p2pmem.services.chain_facts import ChainFacts
 from p2pmem.services.signing import Signing
 from p2pmem.work.outgoing import RETRY, Outgoing, Ready, classify_error
-from p2pmem.work.verifying import SubjectArgs, version_view
+from p2pmem.work.verifying import SubjectArgs, seal_digest, version_view
 
 if TYPE_CHECKING:
     from p2pmem.chain.seam import Chain, SignedTransaction
@@ -111,7 +111,7 @@ class AnchoringJobs:
             view = version_view(graph, key, now_ms)
             if view is not None and view.published:
                 versions.append(key)
-                digests.append(view.seal_digest)
+                digests.append(seal_digest(self._ledger, graph, view))
         return Collected([SubjectArgs.of(graph.id, key) for key in versions], digests)
 
     async def _sign(self, ctx: Context, tree: Tree, attempt: int) -> SignedTransaction:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import trio
 from p2pmem_jobs import Context, ErrorClass, RetryPolicy, classify
+from p2pmem_protocol.content import Content
 from p2pmem_protocol.envelope import Item
 from p2pmem_protocol.errors import BugError, MisuseError, OutsideError, Reason, RefusedError
 from p2pmem_protocol.evidence import Evidence
@@ -38,10 +39,10 @@ def classify_error(error: BaseException) -> ErrorClass:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Something signed: the item, content too large to be inline, and rows that belong into the same transaction."""
+    """Something signed: the item, the content it was made over, and rows that belong into the same transaction."""
 
     item: Item
-    attachment: bytes | None = None
+    content: Content | None = None
     rows: Callable[[sqlite3.Connection], object] | None = None
     steps: tuple[tuple[GraphId, AssetKey, int, Transition, bytes | None], ...] = field(default=())
 
@@ -52,6 +53,26 @@ class InSet:
 
     id: bytes
     position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Something that is in the set in memory and is to be on disk in a moment."""
+
+    ledger: Ledger
+    ready: Ready
+    batch: Batch
+    stands: bytes
+    """The id of what stands in the set: of the item, or of one that said the same before."""
+
+    def write(self, connection: sqlite3.Connection) -> InSet:
+        """Its rows, for a write of the database; `tell` is due after the commit."""
+        if self.ready.rows is not None:
+            self.ready.rows(connection)
+        return InSet(self.stands, self.ledger.write_rows(connection, self.batch))
+
+    def tell(self, done: InSet) -> None:
+        self.ledger.tell(self.batch, done.position)
 
 
 class Outgoing:
@@ -71,21 +92,27 @@ class Outgoing:
         if ctx.is_done(name):
             return await ctx.step_rows(name, _never, returns=InSet)
         with trio.CancelScope(shield=True):
-            ready = make()
-            batch = self._admission.new_batch(OWN)
-            stands = self._take(ready.item, batch, ready.attachment)
-            for graph, key, version, transition, root in ready.steps:
-                batch.step(graph, key, version, transition, key.author, root)
-
-            def write(connection: sqlite3.Connection) -> InSet:
-                if ready.rows is not None:
-                    ready.rows(connection)
-                return InSet(stands, self._ledger.write_rows(connection, batch))
-
-            in_set = await ctx.step_rows(
-                name, write, returns=InSet, after=lambda done: self._ledger.tell(batch, done.position)
-            )
+            taken = self.take(make())
+            in_set = await ctx.step_rows(name, taken.write, returns=InSet, after=taken.tell)
         return in_set
+
+    def take(self, ready: Ready) -> Taken:
+        """Take what was signed into the set in memory. The caller writes and tells in a moment, whatever happens.
+
+        Raises `NotAdmittedError` when the rules of the graph refuse it; nothing has changed then.
+        """
+        batch = self._admission.new_batch(OWN)
+        stands = ready.item.id
+        try:
+            self._admission.take(ready.item, ready.item.encode(), batch, ready.content, is_own=True)
+        except RefusedError as refused:
+            before = self._said_before(ready.item, refused)
+            if before is None:
+                raise NotAdmittedError(explain(refused)) from refused
+            stands = before
+        for graph, key, version, transition, root in ready.steps:
+            batch.step(graph, key, version, transition, key.author, root)
+        return Taken(self._ledger, ready, batch, stands)
 
     async def admit(self, item: Item) -> None:
         """Admit what was signed outside of any job; returns when it is on disk.
@@ -93,20 +120,8 @@ class Outgoing:
         Raises `NotAdmittedError` when the rules of the graph refuse it.
         """
         with trio.CancelScope(shield=True):
-            batch = self._admission.new_batch(OWN)
-            self._take(item, batch)
-            await self._ledger.commit(batch)
-
-    def _take(self, item: Item, batch: Batch, attachment: bytes | None = None) -> bytes:
-        """Admit into the set in memory; returns the id of what stands there, which may be what was said before."""
-        try:
-            self._admission.take(item, item.encode(), batch, attachment)
-        except RefusedError as refused:
-            stands = self._said_before(item, refused)
-            if stands is None:
-                raise NotAdmittedError(explain(refused)) from refused
-            return stands
-        return item.id
+            taken = self.take(Ready(item))
+            await self._ledger.database.write(taken.write, taken.tell)
 
     def _said_before(self, item: Item, refused: RefusedError) -> bytes | None:
         """The same statement, or of evidence one that means the same, when it is in the set already."""

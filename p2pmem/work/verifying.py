@@ -19,6 +19,7 @@ from p2pmem_protocol.evidence import Decision, Endorse, Evidence, Method, Verdic
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.limits import DAY_MS, DEADLINE_MS_MAX
 from p2pmem_protocol.names import Address, GraphId, VersionKey
+from p2pmem_protocol.seal import Seal
 from p2pmem_protocol.trust import Trust, TrustReport
 from p2pmem_protocol.view import VersionView, asset_view
 
@@ -242,6 +243,15 @@ class VerifyingJobs:
 def version_view(graph: LedgerGraph, key: VersionKey, now_ms: int) -> VersionView | None:
     """One version as it is now, or None when nothing of it is live."""
     return next((it for it in asset_view(graph.set, key.asset, now_ms).versions if it.key == key), None)
+
+
+def seal_digest(ledger: Ledger, graph: LedgerGraph, view: VersionView) -> bytes:
+    """The digest that the author sealed: the leaf of this version in an anchored batch."""
+    key = view.key
+    seal = Seal(
+        ledger.network, graph.id, view.subgraph, key.name, key.version, key.root, view.leaves, view.previous, key.author
+    )
+    return seal.digest
 
 
 def _problem(data: bytes, key: VersionKey) -> str:

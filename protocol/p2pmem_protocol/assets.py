@@ -18,20 +18,44 @@ Slot = tuple[Kind, Address, bytes, int, int]
 class Version:
     """One sealed version: its shares and publishes that are known, in the set or aside, and the evidence about it.
 
-    `present` counts those in the set: while there is one, the evidence is in the set too (rule E1).
+    `present` counts those in the set: while there is one, the evidence is in the set too (rule E1). Nearly every
+    version has one share, so a dictionary is made for the second only.
     """
 
-    __slots__ = ("evidence", "key", "present", "sealed")
+    __slots__ = ("_many", "_one", "evidence", "key", "present")
 
     def __init__(self, key: VersionKey) -> None:
         self.key = key
-        self.sealed: dict[bytes, SealedRecord] = {}
         self.present = 0
         self.evidence: dict[Slot, list[EvidenceRecord]] | None = None
+        self._one: SealedRecord | None = None
+        self._many: dict[bytes, SealedRecord] | None = None
+
+    @property
+    def sealed(self) -> Collection[SealedRecord]:
+        if self._many is not None:
+            return self._many.values()
+        return () if self._one is None else (self._one,)
+
+    def add_sealed(self, record: SealedRecord) -> None:
+        if self._many is None and self._one is None:
+            self._one = record
+        elif self._many is not None:
+            self._many[record.id] = record
+        elif self._one is not None:
+            self._many = {self._one.id: self._one, record.id: record}
+            self._one = None
+
+    def discard_sealed(self, record: SealedRecord) -> None:
+        if self._many is None:
+            assert self._one is record
+            self._one = None
+        else:
+            del self._many[record.id]
 
     def live(self, t_ms: int) -> Iterator[SealedRecord]:
         """Its shares and publishes that are in the set and have not ended at `t_ms`."""
-        return (record for record in self.sealed.values() if record.state is State.IN and t_ms < record.ends_at_ms)
+        return (record for record in self.sealed if record.state is State.IN and t_ms < record.ends_at_ms)
 
     def evidence_in_set(self) -> Iterator[EvidenceRecord]:
         for records in (self.evidence or {}).values():
@@ -53,17 +77,45 @@ class Version:
 
 
 class Asset:
-    """A knowledge asset: its versions by number and root."""
+    """A knowledge asset: its versions by number and root. Like `Version`, it makes a dictionary for the second only."""
 
-    __slots__ = ("key", "versions")
+    __slots__ = ("_many", "_one", "key")
 
     def __init__(self, key: AssetKey) -> None:
         self.key = key
-        self.versions: dict[tuple[int, bytes], Version] = {}
+        self._one: Version | None = None
+        self._many: dict[tuple[int, bytes], Version] | None = None
+
+    @property
+    def versions(self) -> Collection[Version]:
+        """Every version and root that is known, in no order."""
+        if self._many is not None:
+            return self._many.values()
+        return () if self._one is None else (self._one,)
+
+    def get(self, key: VersionKey) -> Version | None:
+        if self._many is not None:
+            return self._many.get((key.version, key.root))
+        return self._one if self._one is not None and self._one.key == key else None
+
+    def add(self, version: Version) -> None:
+        if self._many is None and self._one is None:
+            self._one = version
+        elif self._many is not None:
+            self._many[version.key.version, version.key.root] = version
+        elif self._one is not None:
+            self._many = {(each.key.version, each.key.root): each for each in (self._one, version)}
+            self._one = None
+
+    def discard(self, version: Version) -> None:
+        if self._many is not None:
+            self._many.pop((version.key.version, version.key.root), None)
+        elif self._one is version:
+            self._one = None
 
     def numbered(self, number: int) -> list[Version]:
         """Every root that is known of one version number."""
-        return [version for (other, _), version in self.versions.items() if other == number]
+        return [version for version in self.versions if version.key.version == number]
 
 
 class Index(Generic[K, R]):

@@ -4,14 +4,22 @@ What p2pmem puts on the wire is a small part of CBOR: unsigned and negative inte
 text, arrays, maps, booleans and null. There are no tags, no floats, no indefinite lengths. Map keys are unsigned
 integers or text, never both in one map, which makes the bytewise and the length-first key order the same.
 
-Decoding is a scan that checks every rule before anything is built, then the library's decoder. One value has exactly
-one encoding: for any `b` that `decode` accepts, `encode(decode(b)) == b`.
+One value has exactly one encoding: for any `b` that `decode` accepts, `encode(decode(b)) == b`. There are two ways to
+decide that, and they decide alike:
+
+* the *fast* way builds the value with the library, no tag interpreted and the depth bounded, looks at the type of each
+  part, writes the value again and compares the bytes;
+* the *scan* checks every rule before anything is built, one head after the other, and names the rule that was broken.
+
+What is short goes the fast way, and through the scan only when that says no. What is long is scanned first: a list of
+empty lists takes seventy times the memory of its bytes, so the number of items is bounded before one is built.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, TypeAlias, Union
+from itertools import repeat
+from typing import Any, Final, NoReturn, TypeAlias, Union
 
 import cbor2
 
@@ -25,6 +33,15 @@ _LENGTH_OF_ARGUMENT: Final = {24: 1, 25: 2, 26: 4, 27: 8}
 _LEAST_OF_ARGUMENT: Final = {24: 24, 25: 2**8, 26: 2**16, 27: 2**32}
 _FALSE, _TRUE, _NULL = 20, 21, 22
 _FLOATS: Final = frozenset((25, 26, 27))
+_BIG_INTEGERS: Final = frozenset((0xC2, 0xC3))  # tags 2 and 3
+
+ITEMS_MAX: Final = 500_000
+"""Items in one value, keys included. The largest value that has a use, a part of a roster, has some 360,000."""
+
+_SHORT_BYTES: Final = 256 * 1024
+assert _SHORT_BYTES < ITEMS_MAX, "what is short has too few items to be counted"
+
+_LEAVES: Final = frozenset((int, bytes, str, bool, type(None)))
 
 
 def encode(value: Value) -> bytes:
@@ -33,7 +50,10 @@ def encode(value: Value) -> bytes:
     Raises `MisuseError` when `value` has no encoding here (a float, a tag, mixed key types, an integer past 64 bits).
     """
     _check_encodable(value, DEPTH_MAX)
-    return cbor2.dumps(value, canonical=True)
+    try:
+        return cbor2.dumps(value, canonical=True)
+    except UnicodeEncodeError:
+        raise MisuseError("text that holds half a character (a lone surrogate) has no encoding") from None
 
 
 def decode(data: bytes, *, limit_bytes: int = ITEM_BYTES_MAX, depth: int = DEPTH_MAX) -> Value:
@@ -43,12 +63,76 @@ def decode(data: bytes, *, limit_bytes: int = ITEM_BYTES_MAX, depth: int = DEPTH
     """
     if len(data) > limit_bytes:
         raise RefusedError(Reason.OVERSIZE, f"{len(data)} bytes of CBOR, at most {limit_bytes} are read")
-    _scan(data, depth)
+    if len(data) > _SHORT_BYTES:
+        _scan(data, depth)
     try:
-        value: Value = cbor2.loads(data)
-    except (cbor2.CBORDecodeError, UnicodeDecodeError, ValueError, OverflowError) as error:
-        raise RefusedError(Reason.NOT_CBOR, f"not CBOR: {type(error).__name__}") from None
+        value: Value = cbor2.loads(
+            data,
+            semantic_decoders=_NO_TAGS,
+            max_depth=depth,
+            allow_indefinite=False,
+            allow_duplicate_keys=False,
+        )
+        is_exact = _is_plain(value, depth) and cbor2.dumps(value) == data
+    except (cbor2.CBORError, ValueError, TypeError, OverflowError):
+        is_exact = False
+    if not is_exact:
+        _scan(data, depth)
+        raise RefusedError(Reason.NOT_CBOR, "the library reads it in another way than we do")
     return value
+
+
+class _NoTags(Mapping[int, "cbor2.SemanticDecoderCallback"]):
+    """A decoder for whatever tag there is that refuses it, before what follows the tag is looked at."""
+
+    def __getitem__(self, tag: int) -> cbor2.SemanticDecoderCallback:
+        return _refuse_tag
+
+    def get(self, tag: int, default: object = None) -> cbor2.SemanticDecoderCallback:
+        return _refuse_tag
+
+    def __contains__(self, tag: object) -> bool:
+        return True
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError("all tags there are")
+
+    def __len__(self) -> int:
+        return 1
+
+
+def _refuse_tag(*_: object) -> NoReturn:
+    raise ValueError("a tag")
+
+
+_NO_TAGS: Final = _NoTags()
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    """Whether a value that the library built is made of our types, at most so deep, and its maps of keys in order.
+
+    The library writes a map in the order of its keys, so the comparison of bytes says nothing about the order. It does
+    not count a level that is empty; here as in the scan every array and map is a level.
+    """
+    kind = type(value)
+    if kind in _LEAVES:
+        return True
+    if not depth:
+        return False
+    if kind is list:
+        return all(map(_is_plain, value, repeat(depth - 1)))
+    return kind is dict and _has_plain_keys(value) and all(map(_is_plain, value.values(), repeat(depth - 1)))
+
+
+def _has_plain_keys(fields: dict[Any, Any]) -> bool:
+    kinds = set(map(type, fields))
+    if kinds <= {int}:
+        keys = [*fields]
+        return keys == sorted(keys) and (not keys or keys[0] >= 0)
+    if kinds == {str}:
+        written = [key.encode() for key in fields]
+        return written == sorted(written, key=lambda key: (len(key), key))
+    return False
 
 
 def _scan(data: bytes, depth_max: int) -> None:
@@ -57,7 +141,11 @@ def _scan(data: bytes, depth_max: int) -> None:
     position = 0
     # One frame for each open array or map: items still to come, is it a map, the last key's bytes, its major type.
     open_frames: list[_Frame] = []
+    items_left = ITEMS_MAX
     while True:
+        if not items_left:
+            raise RefusedError(Reason.OVERSIZE, f"more than {ITEMS_MAX} items in one value")
+        items_left -= 1
         start = position
         major, argument, position = _head(data, position, end)
         if major in (_BYTES, _TEXT):
@@ -120,6 +208,8 @@ def _head(data: bytes, position: int, end: int) -> tuple[int, int, int]:
     initial = data[position]
     major, info = initial >> 5, initial & 0x1F
     position += 1
+    if initial in _BIG_INTEGERS:
+        raise RefusedError(Reason.BIG_INTEGER, "integers have at most 64 bits")
     if major == _TAG:
         raise RefusedError(Reason.TAG, "tags are not used")
     if info == 31:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from p2pmem_protocol.certificate import CERTIFICATE_BYTES_MAX, Certificate
 from p2pmem_protocol.errors import MisuseError, Reason, RefusedError
 from p2pmem_protocol.evidence import Decision, Evidence, Method, Verdict
+from p2pmem_protocol.json_nesting import check_nesting
 from p2pmem_protocol.limits import UINT32_MAX
 from p2pmem_protocol.names import Address, GraphName, NetworkId, VersionKey
 from p2pmem_protocol.roster import Header, Quorum, SignedHeader
@@ -53,8 +54,9 @@ def from_json(text: str) -> Certificate:
     if len(text) > 4 * CERTIFICATE_BYTES_MAX:
         raise RefusedError(Reason.OVERSIZE, f"{len(text)} characters of JSON, at most {4 * CERTIFICATE_BYTES_MAX}")
     try:
+        check_nesting(text)
         value = json.loads(text, object_pairs_hook=_without_repeats)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise RefusedError(Reason.BAD_SHAPE, f"not JSON: {type(error).__name__}") from None
     try:
         return _certificate(_Fields(value, "a certificate"))

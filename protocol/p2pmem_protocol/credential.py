@@ -18,7 +18,7 @@ from p2pmem_protocol.cbor import Value
 from p2pmem_protocol.eip712 import FieldValue, Struct, digest, typed_data
 from p2pmem_protocol.errors import MisuseError, Reason, RefusedError
 from p2pmem_protocol.fields import Reader
-from p2pmem_protocol.keys import SIGNATURE_BYTES, Signer, check_signed_by
+from p2pmem_protocol.keys import SIGNATURE_BYTES, Signer, check_signed_by, check_still_signed_by
 from p2pmem_protocol.limits import CREDENTIAL_MS_MAX, LABEL_CHARS_MAX, TIME_MS_MAX, UINT32_MAX
 from p2pmem_protocol.names import Address, NetworkId
 
@@ -87,7 +87,7 @@ class SignedActFor:
     signature: bytes
 
     def check(self) -> None:
-        check_signed_by(self.delegation.principal, self.delegation.digest, self.signature)
+        check_still_signed_by(self.delegation.principal, self.delegation.digest, self.signature)
 
     def to_value(self) -> dict[int, Value]:
         it = self.delegation

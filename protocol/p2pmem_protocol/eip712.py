@@ -12,7 +12,7 @@ Source: EIP-712, "Typed structured data hashing and signing".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -20,22 +20,85 @@ from typing import Final, TypeAlias
 
 from p2pmem_protocol.errors import BugError
 from p2pmem_protocol.hashing import HASH_BYTES, keccak256
+from p2pmem_protocol.limits import NAME_CHARS_MAX
 from p2pmem_protocol.names import ADDRESS_BYTES, NetworkId
 
 FieldValue: TypeAlias = int | str | bytes
+_Encoder: TypeAlias = Callable[[FieldValue], bytes]
 
 DOMAIN_NAME: Final = "p2pmem"
 DOMAIN_VERSION: Final = "1"
 _DOMAIN_TYPE: Final = "EIP712Domain(string name,string version,bytes32 salt)"
 
 
+class _NoWordError(Exception):
+    """A value is not of the type that its field has."""
+
+
+# The 32-byte word of one field (EIP-712, "Definition of encodeData"), by type.
+
+
+def _bytes32(value: FieldValue) -> bytes:
+    if not isinstance(value, bytes) or len(value) != HASH_BYTES:
+        raise _NoWordError(f"{value!r:.80} is no bytes32")
+    return value
+
+
+def _address(value: FieldValue) -> bytes:
+    if not isinstance(value, bytes) or len(value) != ADDRESS_BYTES:
+        raise _NoWordError(f"{value!r:.80} is no address")
+    return _PADDING + value
+
+
+def _bytes(value: FieldValue) -> bytes:
+    if not isinstance(value, bytes):
+        raise _NoWordError(f"{value!r:.80} is no bytes")
+    return keccak256(value)
+
+
+def _string(value: FieldValue) -> bytes:
+    if not isinstance(value, str):
+        raise _NoWordError(f"{value!r:.80} is no string")
+    return _name_hash(value) if len(value) <= NAME_CHARS_MAX else keccak256(value.encode())
+
+
+@lru_cache(maxsize=4_096)
+def _name_hash(name: str) -> bytes:
+    """Names, labels and short reasons come again and again."""
+    return keccak256(name.encode())
+
+
+def _uint(bits: int) -> _Encoder:
+    past = 1 << bits
+
+    def encode(value: FieldValue) -> bytes:
+        if not isinstance(value, int) or not 0 <= value < past:
+            raise _NoWordError(f"{value!r:.80} is no uint{bits}")
+        return value.to_bytes(HASH_BYTES)
+
+    return encode
+
+
+_PADDING: Final = bytes(HASH_BYTES - ADDRESS_BYTES)
+_ENCODERS: Final[Mapping[str, _Encoder]] = {
+    "bytes32": _bytes32,
+    "address": _address,
+    "bytes": _bytes,
+    "string": _string,
+    "uint8": _uint(8),
+    "uint32": _uint(32),
+    "uint64": _uint(64),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class StructType:
-    """A struct as EIP-712 writes it: its name, and (type, name) of each field in order."""
+    """A struct as EIP-712 writes it: its name, (type, name) of each field in order, and how each is encoded."""
 
     name: str
     fields: tuple[tuple[str, str], ...]
     type_hash: bytes
+    encoders: tuple[tuple[str, _Encoder], ...]
 
     @property
     def encoded(self) -> str:
@@ -44,8 +107,13 @@ class StructType:
 
 def _struct(encoded: str) -> StructType:
     name, _, rest = encoded.partition("(")
-    pairs = tuple(tuple(field.split(" ")) for field in rest.removesuffix(")").split(","))
-    struct = StructType(name, tuple((kind, field) for kind, field in pairs), keccak256(encoded.encode()))
+    pairs = [field.split(" ") for field in rest.removesuffix(")").split(",")]
+    struct = StructType(
+        name=name,
+        fields=tuple((kind, field) for kind, field in pairs),
+        type_hash=keccak256(encoded.encode()),
+        encoders=tuple((field, _ENCODERS[kind]) for kind, field in pairs),
+    )
     assert struct.encoded == encoded
     return struct
 
@@ -97,26 +165,12 @@ def digest(struct: Struct, values: Mapping[str, FieldValue], network: NetworkId)
     kind = struct.value
     if len(values) != len(kind.fields):
         raise BugError(f"{kind.name} has {len(kind.fields)} fields, {len(values)} were given")
-    parts = [kind.type_hash]
-    for field_type, field in kind.fields:
-        parts.append(_encode(field_type, values[field]))
-    return keccak256(b"\x19\x01" + domain_separator(network) + keccak256(b"".join(parts)))
-
-
-def _encode(field_type: str, value: FieldValue) -> bytes:
-    """The 32-byte word of one field (EIP-712, "Definition of encodeData")."""
-    match field_type, value:
-        case "bytes32", bytes() if len(value) == HASH_BYTES:
-            return bytes(value)
-        case "address", bytes() if len(value) == ADDRESS_BYTES:
-            return bytes(12) + value
-        case "string", str():
-            return keccak256(value.encode())
-        case "bytes", bytes():
-            return keccak256(value)
-        case (("uint8" | "uint16" | "uint32" | "uint64"), int()) if 0 <= value < 1 << int(field_type[4:]):
-            return value.to_bytes(HASH_BYTES)
-    raise BugError(f"{value!r:.80} is no {field_type}")
+    words = [kind.type_hash]
+    try:
+        words += [encode(values[field]) for field, encode in kind.encoders]
+    except (_NoWordError, KeyError) as error:
+        raise BugError(f"not the values of a {kind.name}: {error}") from None
+    return keccak256(b"\x19\x01" + domain_separator(network) + keccak256(b"".join(words)))
 
 
 def typed_data(struct: Struct, values: Mapping[str, FieldValue], network: NetworkId) -> dict[str, object]:

@@ -10,7 +10,7 @@ checked by `check`, because most of what arrives twice is known by its id before
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
@@ -49,6 +49,8 @@ class Unsigned:
     issued_at_ms: int
     expires_at_ms: int
     body: Body
+    body_bytes: bytes = field(default=b"", compare=False, repr=False)
+    """The encoding of `body`, which is what is signed. Whoever decoded the body gives the bytes that he read."""
 
     def __post_init__(self) -> None:
         if self.kind in EVIDENCE or not isinstance(self.body, BODIES[self.kind]):
@@ -56,12 +58,10 @@ class Unsigned:
         problem = life_problem(self.kind, self.issued_at_ms, self.expires_at_ms)
         if problem:
             raise MisuseError(problem)
+        if not self.body_bytes:
+            object.__setattr__(self, "body_bytes", cbor.encode(self.body.to_value()))
         if len(self.body_bytes) > BODY_BYTES_MAX:
             raise MisuseError(f"the body has {len(self.body_bytes)} bytes, at most {BODY_BYTES_MAX} are possible")
-
-    @cached_property
-    def body_bytes(self) -> bytes:
-        return cbor.encode(self.body.to_value())
 
     def _values(self) -> dict[str, FieldValue]:
         return {
@@ -191,7 +191,9 @@ class Envelope:
             raise RefusedError(Reason.BAD_LIFE, problem)
         body_value = cbor.decode(body_bytes, limit_bytes=BODY_BYTES_MAX)
         body = BODIES[kind].from_value(body_value, Context(network, graph, author))
-        unsigned = Unsigned(network, graph, kind, author, delegation, roster, issued_at_ms, expires_at_ms, body)
+        unsigned = Unsigned(
+            network, graph, kind, author, delegation, roster, issued_at_ms, expires_at_ms, body, body_bytes
+        )
         return cls(unsigned, signature)
 
 

@@ -7,14 +7,14 @@ exactly the fields that its kind has, so one content has one encoding.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final
 
 from p2pmem_protocol.cbor import Value
 from p2pmem_protocol.errors import MisuseError, Reason, RefusedError
 from p2pmem_protocol.hashing import HASH_BYTES
 from p2pmem_protocol.names import ADDRESS_BYTES, Address
 
-T = TypeVar("T")
+_INTEGERS: Final = frozenset((int,))
 
 
 class Reader:
@@ -23,10 +23,17 @@ class Reader:
     __slots__ = ("_left", "_what")
 
     def __init__(self, value: Value, what: str) -> None:
-        if not isinstance(value, dict) or not all(type(key) is int for key in value):
+        if not isinstance(value, dict) or not set(map(type, value)) <= _INTEGERS:
             raise RefusedError(Reason.BAD_SHAPE, f"{what} is not a map with integer keys")
-        self._left: dict[int, Value] = {key: item for key, item in value.items() if isinstance(key, int)}
+        self._left: dict[int, Value] = dict(value)
         self._what = what
+
+    @classmethod
+    def of_list(cls, value: Value, length: int, what: str) -> Reader:
+        """The items of a list of fixed length, by their position."""
+        if not isinstance(value, list) or len(value) != length:
+            raise RefusedError(Reason.BAD_SHAPE, f"{what} is not a list of {length} items")
+        return cls(dict(enumerate(value)), what)
 
     def has(self, key: int) -> bool:
         return key in self._left
@@ -94,6 +101,23 @@ class Reader:
                 raise self._bad(key, "in strictly ascending order")
             hashes.append(value)
         return tuple(hashes)
+
+    def ascending_uints(self, key: int, most_items: int, most: int) -> tuple[int, ...]:
+        """Distinct integers in ascending order."""
+        numbers: list[int] = []
+        for value in self.items(key, most_items):
+            if type(value) is not int or not (numbers[-1] if numbers else -1) < value <= most:
+                raise self._bad(key, f"a list of integers up to {most} in strictly ascending order")
+            numbers.append(value)
+        return tuple(numbers)
+
+    def texts(self, key: int, most_items: int, most_chars: int) -> tuple[str, ...]:
+        """At least one text, none of them empty, in the order given."""
+        values = self.items(key, most_items, 1)
+        texts = tuple(value for value in values if isinstance(value, str) and 0 < len(value) <= most_chars)
+        if len(texts) != len(values):
+            raise self._bad(key, f"a list of texts of 1 to {most_chars} characters")
+        return texts
 
     def hashes(self, key: int, most: int) -> tuple[bytes, ...]:
         """Hashes in the order given."""

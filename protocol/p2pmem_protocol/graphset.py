@@ -21,11 +21,13 @@ refused and not kept.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from bisect import insort
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from typing import TypeVar
 
-from p2pmem_protocol.accounts import OVER_KEPT_MAX, Account, first_in_order, passed_over
+from p2pmem_protocol.accounts import OVER_KEPT_MAX, Account, in_order, passed_over, place_in_line
 from p2pmem_protocol.assets import Version
 from p2pmem_protocol.bodies import RetractMode
 from p2pmem_protocol.envelope import Item
@@ -52,6 +54,9 @@ _WORDS = {
     Reason.WRONG_QUORUM: "it names another quorum than the head's",
     Reason.OVER_QUOTA: "its content is larger than the head allows",
 }
+
+
+C = TypeVar("C", RetractRecord, RevokeRecord)
 
 
 class GraphSet(Holdings):
@@ -90,10 +95,10 @@ class GraphSet(Holdings):
         stays = self._in_set_at(at_ms)
         found: list[tuple[int, bytes]] = []
         for asset in self._assets.values():
-            for version in asset.versions.values():
+            for version in asset.versions:
                 if not version.evidence:
                     continue
-                place = max((record.ends_at_ms for record in version.sealed.values() if stays(record)), default=0)
+                place = max((record.ends_at_ms for record in version.sealed if stays(record)), default=0)
                 if place:
                     found += [
                         (place, record.id) for record in self._chosen(version) if kinds is None or record.kind in kinds
@@ -127,21 +132,18 @@ class GraphSet(Holdings):
         """
         if roster is not None and roster.graph != self.graph:
             raise BugError("the head of another context graph")
-        before = self._rights.roster if self._rights else None
+        before = self._rights
         self._rights = Rights(roster) if roster else None
         self._forked = forked
-        accounts = list(self._accounts.values())
+        accounts, evidence_too = self._judged_otherwise(before)
         for account in accounts:
             self._settle_cuts(account, t_ms)
-        self._erased.clear()
         for account in accounts:
             self._settle_charged(account, t_ms)
-        for asset in self._assets.values():
-            for version in asset.versions.values():
-                if version.evidence:
-                    self._touched[version.key] = version
-                    if not _same_judges(before, roster):
-                        self._changed.add(asset.key)
+        # Only now do all lines fit the new head, so that what others' retracts erase can be taken out of them.
+        self._apply_erasures(t_ms)
+        if evidence_too:
+            self._touch_evidence(changed=not _same_judges(before, self._rights))
         self._settle_touched(t_ms)
         self._forget_asides(t_ms)
         return self._collect()
@@ -150,13 +152,25 @@ class GraphSet(Holdings):
         """Raises `RefusedError` unless `item` may be admitted at `t_ms`. Reads no signature and changes nothing."""
         self._test(item, encoded_size_bytes, t_ms)
 
-    def admit(self, item: Item, encoded_size_bytes: int, t_ms: int, *, checked: bool = False) -> Changes:
+    def admit(
+        self,
+        item: Item,
+        encoded_size_bytes: int,
+        t_ms: int,
+        *,
+        checked: bool = False,
+        check_rest: Callable[[], object] | None = None,
+    ) -> Changes:
         """Take `item` into the set, or raise `RefusedError` and change nothing.
 
         In a reconciliation `t_ms` is the later of both clocks. `checked` says that the signatures were found right.
+        `check_rest` stands in for the check of the signatures: what costs more than all tests, so it is called after
+        them, and raises `RefusedError` to keep the item out.
         """
         record = self._test(item, encoded_size_bytes, t_ms)
-        if not checked:
+        if check_rest is not None:
+            check_rest()
+        elif not checked:
             item.check()
         self._place(record)
         if isinstance(record, EvidenceRecord):
@@ -184,6 +198,34 @@ class GraphSet(Holdings):
         self._settle_touched(t_ms)
         self._forget_asides(t_ms)
         return self._collect()
+
+    # A head
+
+    def _judged_otherwise(self, before: Rights | None) -> tuple[list[Account], bool]:
+        """The accounts that the new head may judge otherwise than the one before, and whether evidence may be too."""
+        now = self._rights
+        everything = (list(self._accounts.values()), True)
+        if before is None or now is None:
+            return everything
+        members = now.whose_rights_differ(before)
+        if members is None:
+            return everything
+        relisted = [self._records.get(item_id) for item_id in before.listed ^ now.listed]
+        principals = members.union(record.principal for record in relisted if record is not None)
+        evidence_too = (
+            before.roster.body.certificates != now.roster.body.certificates
+            or any(isinstance(record, EvidenceRecord) for record in relisted)
+            or any(before.is_endorser(member) or now.is_endorser(member) for member in members)
+        )
+        return [account for account in self._accounts.values() if account.principal in principals], evidence_too
+
+    def _touch_evidence(self, *, changed: bool) -> None:
+        for asset in self._assets.values():
+            for version in asset.versions:
+                if version.evidence:
+                    self._touched[version.key] = version
+                    if changed:
+                        self._changed.add(asset.key)
 
     # Admission
 
@@ -223,24 +265,19 @@ class GraphSet(Holdings):
             raise RefusedError(Reason.SUPERSEDED, "the same is known of this signer, with a lower id")
 
     def _has_room(self, record: Record, rights: Rights, t_ms: int) -> bool:
+        """Whether the quota of its principal lets `record` count. In few steps, but where things wait for a sweep."""
         account = self._accounts.get(record.principal)
         if account is None:
             account = Account(record.principal)
-        if isinstance(record, RetractRecord | RevokeRecord):
-            if len(account.cuts) < rights.quotas.cuts:
-                return True
-            return self._decide_cuts([*account.cuts.values(), record])[record.id] is State.IN
-        exact = not self._has_ended(t_ms)
-        if account.fits(record, rights.quotas) and (exact or not account.over):
+        if isinstance(record, RevokeRecord):
+            return _is_among_first(record, account.revokes, rights.quotas.cuts)
+        if isinstance(record, RetractRecord):
+            return _is_among_first(record, account.retracts, rights.quotas.cuts - len(account.revokes))
+        if account.usage.has_room(record, rights.quotas) and not account.over:
             return True
-        if exact and account.is_last(record):
-            return False
-        entries = sorted([*account.charged, (record.issued_at_ms, record.id, record)])
-        return record.id not in passed_over(entries, rights.quotas, t_ms)
-
-    def _has_ended(self, t_ms: int) -> bool:
-        """Whether something that has ended at `t_ms` still waits for a sweep."""
-        return bool(self._expiries) and self._expiries[0][0] <= t_ms
+        if not account.has_ended(t_ms):
+            return account.has_room(record, rights.quotas)
+        return record.id not in passed_over(in_order([*account.charged(), record]), rights.quotas, t_ms)
 
     def _admit_charged(self, record: Record, t_ms: int) -> None:
         rights = self._rights
@@ -249,19 +286,30 @@ class GraphSet(Holdings):
             self._move(record, State.IN, t_ms)
             return
         account = self._accounts[record.principal]
+        fits_beside_all = account.usage.has_room(record, rights.quotas)
         account.insert(record)
-        if account.fits(record, rights.quotas) and not (account.over and self._has_ended(t_ms)):
+        if account.over + (not fits_beside_all) and account.has_ended(t_ms):
+            self._recount(account, t_ms)
+        elif fits_beside_all:
             account.count(record, 1)
             self._move(record, State.IN, t_ms)
         else:
-            self._recount(account, t_ms)
+            for changed, state in account.settle_from(record, rights.quotas):
+                account.count(changed, 1 if state is State.IN else -1)
+                account.over += -1 if changed.state is State.OVER else state is State.OVER
+                self._move(changed, state, t_ms)
+            self._forget_excess(account, t_ms)
 
     def _admit_cut(self, record: RetractRecord | RevokeRecord, t_ms: int) -> None:
         rights = self._rights
         assert rights is not None
         account = self._accounts[record.principal]
-        if isinstance(record, RetractRecord) and len(account.cuts) <= rights.quotas.cuts:
+        if isinstance(record, RetractRecord):
             self._move(record, State.IN, t_ms)
+            if record.id not in rights.listed:
+                insort(account.retracts, record, key=place_in_line)
+                if len(account.retracts) > rights.quotas.cuts - len(account.revokes):
+                    self._move(account.retracts.pop(), State.OVER, t_ms)
         else:
             self._settle_cuts(account, t_ms)
             self._settle_charged(account, t_ms)
@@ -292,60 +340,47 @@ class GraphSet(Holdings):
             for retract in self._retracts[record.key.asset]
         )
 
-    def _decide_cuts(self, records: Iterable[RetractRecord | RevokeRecord]) -> dict[bytes, State]:
-        """Where each retract and revoke of one principal stands: revokes first, then the retracts that they leave."""
+    def _settle_cuts(self, account: Account, t_ms: int) -> None:
+        """Decide the revokes and retracts of one principal: revokes first, then the retracts that they leave."""
         rights = self._rights
-        states: dict[bytes, State] = {}
+        for agent in [record.agent for record in account.cuts.values() if isinstance(record, RevokeRecord)]:
+            if agent is not None:
+                self._revoked.pop((account.principal, agent), None)
         revokes: list[RevokeRecord] = []
         retracts: list[RetractRecord] = []
-        for record in records:
-            if rights is None or rights.problem(record) is not None:
-                states[record.id] = State.CUT
-            elif isinstance(record, RevokeRecord):
-                revokes.append(record)
+        for cut in list(account.cuts.values()):
+            if rights is None or rights.problem(cut) is not None:
+                self._move(cut, State.CUT, t_ms)
+            elif isinstance(cut, RevokeRecord):
+                revokes.append(cut)
             else:
-                retracts.append(record)
-        if rights is None:
-            return states
-        room = rights.quotas.cuts
-        counting: list[RevokeRecord] = []
-        counted = first_in_order((record for record in revokes if record.id not in rights.listed), room)
-        for revoke in revokes:
-            counts = revoke.id in counted or revoke.id in rights.listed
-            states[revoke.id] = State.IN if counts else State.OVER
-            if counts:
-                counting.append(revoke)
-        tops = highest_revokes(counting)
-        left: list[RetractRecord] = []
-        for retract in retracts:
-            top = tops.get(retract.author) if retract.delegated else None
-            if top and retract.serial <= top.revoked_serial and retract.id not in top.kept:
-                states[retract.id] = State.CUT
-            elif retract.id in rights.listed:
-                states[retract.id] = State.IN
-            else:
-                left.append(retract)
-        counted = first_in_order(left, room - len(counted))
-        for retract in left:
-            states[retract.id] = State.IN if retract.id in counted else State.OVER
-        return states
-
-    def _settle_cuts(self, account: Account, t_ms: int) -> None:
-        records = list(account.cuts.values())
-        for item_id, state in self._decide_cuts(records).items():
-            self._move(account.cuts[item_id], state, t_ms)
-        counting = [record for record in records if isinstance(record, RevokeRecord) and record.state is State.IN]
-        for revoke in (record for record in records if isinstance(record, RevokeRecord)):
-            if revoke.agent is not None:
-                self._revoked.pop((account.principal, revoke.agent), None)
-        for agent, top in highest_revokes(counting).items():
+                retracts.append(cut)
+        room = rights.quotas.cuts if rights else 0
+        account.revokes = self._count_cuts(revokes, room, t_ms)
+        for agent, top in highest_revokes(revoke for revoke in revokes if revoke.state is State.IN).items():
             self._revoked[account.principal, agent] = top
+        for retract in retracts:
+            if self._is_revoked(retract):
+                self._move(retract, State.CUT, t_ms)
+        left = [retract for retract in retracts if not self._is_revoked(retract)]
+        account.retracts = self._count_cuts(left, room - len(account.revokes), t_ms)
+
+    def _count_cuts(self, cuts: Sequence[C], room: int, t_ms: int) -> list[C]:
+        """Let the first `room` in order count, and what the head lists beside them. Returns the first ones."""
+        listed = self._rights.listed if self._rights else frozenset()
+        line = sorted((cut for cut in cuts if cut.id not in listed), key=place_in_line)
+        for cut in cuts:
+            if cut.id in listed:
+                self._move(cut, State.IN, t_ms)
+        for place, cut in enumerate(line):
+            self._move(cut, State.IN if place < room else State.OVER, t_ms)
+        return line[: max(room, 0)]
 
     def _settle_charged(self, account: Account, t_ms: int) -> None:
         """Decide again everything that one principal is charged for."""
         self._settled += 1
         rights = self._rights
-        charged: list[tuple[int, bytes, Record]] = []
+        charged: list[Record] = []
         for record in [record for records in account.by_agent.values() for record in records]:
             if isinstance(record, SealedRecord) and self._is_erased(record):
                 self._move(record, State.ERASED, t_ms)
@@ -354,34 +389,30 @@ class GraphSet(Holdings):
             elif record.id in rights.listed:
                 self._move(record, State.IN, t_ms)
             else:
-                charged.append((record.issued_at_ms, record.id, record))
-        charged.sort()
-        account.charged = charged
+                charged.append(record)
+        account.rebuild(in_order(charged))
         self._recount(account, t_ms)
 
     def _recount(self, account: Account, t_ms: int) -> None:
         """Fill the quota of one principal anew, in order (rule Q1)."""
-        account.live_bytes = account.live_items = account.durable_items = account.over = 0
-        if self._rights is None:
-            assert not account.charged
-            return
-        over = passed_over(account.charged, self._rights.quotas, t_ms)
-        for _, item_id, record in account.charged:
-            if item_id in over:
-                account.over += 1
-                self._move(record, State.OVER, t_ms)
-            elif record.ends_at_ms > t_ms or record.state is State.IN:
-                account.count(record, 1)
-                self._move(record, State.IN, t_ms)
-            else:
-                account.over += 1
+        if self._rights is not None:
+            line = list(account.charged())
+            over = passed_over(line, self._rights.quotas, t_ms)
+            for record in line:
+                if record.id in over:
+                    self._move(record, State.OVER, t_ms)
+                elif record.ends_at_ms > t_ms:
+                    self._move(record, State.IN, t_ms)
+            account.rebuild(line)
+            self._forget_excess(account, t_ms)
+
+    def _forget_excess(self, account: Account, t_ms: int) -> None:
         excess = account.over - OVER_KEPT_MAX
         if excess > 0:
-            latest = [entry[2] for entry in reversed(account.charged) if entry[2].state is State.OVER][:excess]
-            for record in latest:
+            for record in account.latest_over(excess):
+                account.remove(record)
+                account.over -= 1
                 self._move(record, State.FORGOTTEN, t_ms)
-            account.remove_gone()
-            account.over = OVER_KEPT_MAX
 
     def _apply_erasures(self, t_ms: int) -> None:
         """Rule V3, for retracts that came to count in this call."""
@@ -389,7 +420,7 @@ class GraphSet(Holdings):
         for key, number in self._erased:
             asset = self._assets.get(key)
             for version in asset.numbered(number) if asset else ():
-                for record in list(version.sealed.values()):
+                for record in list(version.sealed):
                     if self._is_erased(record):
                         account = self._accounts[record.principal]
                         self._uncharge(account, record)
@@ -401,25 +432,25 @@ class GraphSet(Holdings):
                 self._recount(account, t_ms)
 
     def _expire(self, account: Account, records: list[Record], t_ms: int) -> None:
+        many = len(records) > 64
         for record in records:
-            self._uncharge(account, record, listed_later=len(records) > 32)
+            if not many:
+                self._uncharge(account, record)
             self._move(record, State.EXPIRED, t_ms)
-        if len(records) > 32:
-            account.remove_gone()
+        if many:
+            account.rebuild([other for other in account.charged() if not other.state.gone])
         if account.over:
             self._recount(account, t_ms)
 
-    def _uncharge(self, account: Account, record: Record, *, listed_later: bool = False) -> None:
-        """Take a record that is about to go out of its account's list and totals."""
-        assert self._rights is not None or record.state is State.CUT
+    def _uncharge(self, account: Account, record: Record) -> None:
+        """Take a record that is about to go out of its account's line and sums."""
         if record.state is State.CUT or (self._rights is not None and record.id in self._rights.listed):
             return
         if record.state is State.IN:
             account.count(record, -1)
         else:
             account.over -= 1
-        if not listed_later:
-            account.remove(record)
+        account.remove(record)
 
     def _choose(self, rivals: list[EvidenceRecord]) -> list[EvidenceRecord]:
         """Of rightful evidence of one signer and one meaning, what is in the set: the lowest id (rules E3, E4).
@@ -475,9 +506,9 @@ class GraphSet(Holdings):
         if self._rights is not None:
             for account in self._accounts.values():
                 if account.over:
-                    over = passed_over(account.charged, self._rights.quotas, at_ms)
+                    over = passed_over(account.charged(), self._rights.quotas, at_ms)
                     out |= over
-                    back.update(item_id for _, item_id, _ in account.charged if item_id not in over)
+                    back.update(record.id for record in account.charged() if record.id not in over)
         return _Membership(at_ms, out, back)
 
 
@@ -491,6 +522,11 @@ class _Membership:
         if record.ends_at_ms <= self.at_ms or record.id in self.out:
             return False
         return record.state is State.IN or record.id in self.back
+
+
+def _is_among_first(record: Record, counting: Sequence[Record], room: int) -> bool:
+    """Whether a cut counts beside those that count now, in order, when `room` may."""
+    return len(counting) < room or (room > 0 and record.order < counting[-1].order)
 
 
 def covers(retract: RetractRecord, record: SealedRecord) -> bool:
@@ -513,8 +549,8 @@ def highest_revokes(revokes: Iterable[RevokeRecord]) -> dict[Address, RevokeReco
 _EVIDENCE = frozenset((Kind.ENDORSE, Kind.VERDICT))
 
 
-def _same_judges(before: Roster | None, after: Roster | None) -> bool:
-    """Whether two heads give evidence the same weight."""
-    if before is None or after is None:
-        return before is after
-    return before.quorum == after.quorum and before.body.certificates == after.body.certificates
+def _same_judges(before: Rights | None, now: Rights | None) -> bool:
+    """Whether two heads give evidence in the set the same weight."""
+    if before is None or now is None:
+        return before is now
+    return before.quorum_id == now.quorum_id and before.roster.body.certificates == now.roster.body.certificates

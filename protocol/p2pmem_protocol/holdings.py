@@ -122,7 +122,7 @@ class Holdings:
 
     def version(self, key: VersionKey) -> Version | None:
         asset = self._assets.get(key.asset)
-        return asset.versions.get((key.version, key.root)) if asset else None
+        return asset.get(key) if asset else None
 
     def retracts(self, key: AssetKey) -> Collection[RetractRecord]:
         return self._retracts[key]
@@ -208,13 +208,17 @@ class Holdings:
         if isinstance(record, RetractRecord | RevokeRecord):
             account.cuts[record.id] = record
             return
+        record.principal = account.principal
+        if record.author == record.principal:
+            record.author = record.principal
         account.by_agent.setdefault(record.author, set()).add(record)
         if record.ends_at_ms != FOREVER:
             heappush(self._expiries, (record.ends_at_ms, record.id))
         if isinstance(record, SealedRecord):
-            version = self._version_of(record.key)
+            key = record.key
+            version = self._version_of(VersionKey(record.author, key.name, key.version, key.root))
             record.key = version.key
-            version.sealed[record.id] = record
+            version.add_sealed(record)
 
     def _move(self, record: Record, state: State, t_ms: int) -> None:
         before = record.state
@@ -296,7 +300,7 @@ class Holdings:
                 del account.by_agent[record.author]
         if isinstance(record, SealedRecord):
             version = self._version_of(record.key)
-            del version.sealed[record.id]
+            version.discard_sealed(record)
             if not version.sealed:
                 self._touched[version.key] = version
 
@@ -306,21 +310,23 @@ class Holdings:
             del self._accounts[principal]
 
     def _version_of(self, key: VersionKey) -> Version:
-        asset = self._assets.get(key.asset)
+        """The version, made when nothing of it is known yet."""
+        asset_key = key.asset
+        asset = self._assets.get(asset_key)
         if asset is None:
-            asset = self._assets[key.asset] = Asset(key.asset)
-        version = asset.versions.get((key.version, key.root))
+            asset = self._assets[asset_key] = Asset(asset_key)
+        version = asset.get(key)
         if version is None:
-            version = asset.versions[key.version, key.root] = Version(key)
+            version = Version(key)
+            asset.add(version)
         return version
 
     def _discard_version(self, version: Version) -> None:
         asset = self._assets.get(version.key.asset)
-        if asset is None:
-            return
-        asset.versions.pop((version.key.version, version.key.root), None)
-        if not asset.versions:
-            del self._assets[asset.key]
+        if asset is not None:
+            asset.discard(version)
+            if not asset.versions:
+                del self._assets[asset.key]
 
 
 def _assets_of(record: Record) -> tuple[AssetKey, ...]:

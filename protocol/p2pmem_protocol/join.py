@@ -73,11 +73,7 @@ class Invite:
     def _read(cls, reader: Reader) -> Invite:
         network = NetworkId(reader.hash(0))
         graph = GraphName(reader.address(1), reader.name(2, SLUG_CHARS_MAX, check_slug))
-        addresses = tuple(
-            address
-            for address in reader.items(3, ADDRESSES_MAX, 1)
-            if isinstance(address, str) and len(address) <= ADDRESS_CHARS_MAX
-        )
+        addresses = reader.texts(3, ADDRESSES_MAX, ADDRESS_CHARS_MAX)
         head, token = reader.hash(4), reader.raw(5, TOKEN_BYTES)
         reader.end()
         return cls(network, graph, addresses, head, token)

@@ -7,6 +7,7 @@ has one signature. A signature is never an identity: the same statement may be s
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final, Protocol
 
 import coincurve
@@ -93,9 +94,24 @@ def check_form(signature: bytes) -> None:
 
 def check_signed_by(address: Address, digest: bytes, signature: bytes) -> None:
     """Raises `RefusedError` unless `signature` over `digest` is by `address`."""
-    actual = signer_of(digest, signature)
-    if actual != address:
-        raise RefusedError(Reason.WRONG_SIGNER, f"the signature is not by {address}, who is named as signer")
+    _check_same(address, signer_of(digest, signature))
+
+
+def check_still_signed_by(address: Address, digest: bytes, signature: bytes) -> None:
+    """As `check_signed_by`, for statements that come again inside of others: seals and delegations.
+
+    A renewal carries the seal of the first share, and all that an agent says for a principal carries one delegation.
+    The last few thousand recovered signers are remembered; what was refused is not.
+    """
+    _check_same(address, _remembered_signer_of(digest, signature))
+
+
+_remembered_signer_of: Final = lru_cache(maxsize=8_192)(signer_of)
+
+
+def _check_same(named: Address, actual: Address) -> None:
+    if actual != named:
+        raise RefusedError(Reason.WRONG_SIGNER, f"the signature is not by {named}, who is named as signer")
 
 
 def _address_of(public: coincurve.PublicKey) -> Address:

@@ -18,6 +18,7 @@ from p2pmem_protocol.evidence import Decision, Endorse, Evidence, Method, Verdic
 from p2pmem_protocol.hashing import ZERO_HASH
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import Address, AssetKey, VersionKey
+from p2pmem_protocol.seal import NO_PREVIOUS
 
 FOREVER: Final = 2**53 - 1
 """Where things without an end stand in the order of a reconciliation; exact in a JavaScript number."""
@@ -94,7 +95,6 @@ class SealedRecord(Record):
     previous: bytes
     content_hash: bytes
     content_length: int
-    seal_digest: bytes
 
 
 @dataclass(slots=True, eq=False)
@@ -176,9 +176,9 @@ def record_of(item: Item, encoded_size_bytes: int) -> Record:
     match item.body:
         case Sealed(signed, content):
             seal = signed.seal
-            sealed = SealedRecord(
-                *common, seal.key, seal.subgraph, seal.leaves, seal.previous, content.hash, content.length, seal.digest
-            )
+            # Most versions are first ones: their 32 zero bytes are one object.
+            previous = NO_PREVIOUS if seal.previous == NO_PREVIOUS else seal.previous
+            sealed = SealedRecord(*common, seal.key, seal.subgraph, seal.leaves, previous, content.hash, content.length)
             if content.inline is None:
                 sealed.charge_bytes += content.length
             return sealed

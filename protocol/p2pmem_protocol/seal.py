@@ -11,7 +11,7 @@ from p2pmem_protocol.eip712 import FieldValue, Struct, digest, typed_data
 from p2pmem_protocol.errors import MisuseError, Reason, RefusedError
 from p2pmem_protocol.fields import Reader
 from p2pmem_protocol.hashing import HASH_BYTES, ZERO_HASH
-from p2pmem_protocol.keys import SIGNATURE_BYTES, Signer, check_signed_by
+from p2pmem_protocol.keys import SIGNATURE_BYTES, Signer, check_still_signed_by
 from p2pmem_protocol.limits import NAME_CHARS_MAX, STATEMENTS_MAX, SUBGRAPH_CHARS_MAX, UINT32_MAX
 from p2pmem_protocol.names import (
     Address,
@@ -92,7 +92,7 @@ class SignedSeal:
 
     def check(self) -> None:
         """Raises `RefusedError` unless the signature is the author's."""
-        check_signed_by(self.seal.author, self.seal.digest, self.signature)
+        check_still_signed_by(self.seal.author, self.seal.digest, self.signature)
 
     def to_value(self) -> dict[int, Value]:
         seal = self.seal

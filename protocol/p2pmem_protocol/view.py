@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, unique
 
-from p2pmem_protocol.assets import Asset, Version
+from p2pmem_protocol.assets import Version
 from p2pmem_protocol.graphset import GraphSet, covers
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import Address, AssetKey, VersionKey
@@ -53,7 +53,6 @@ class VersionView:
     subgraph: str
     leaves: int
     previous: bytes
-    seal_digest: bytes
     content_hash: bytes
     content_length: int
     shares_end_ms: int | None
@@ -123,9 +122,10 @@ def asset_view(graph_set: GraphSet, key: AssetKey, t_ms: int, facts: ChainFacts 
     asset = graph_set.asset(key)
     if asset is None:
         return AssetView(key, t_ms, ())
-    live = {place: records for place, version in asset.versions.items() if (records := list(version.live(t_ms)))}
+    versions = {(version.key.version, version.key.root): version for version in asset.versions}
+    live = {place: records for place, version in versions.items() if (records := list(version.live(t_ms)))}
     shared = {place: end for place, records in live.items() if (end := _shared_until(records))}
-    reader = _Reader(graph_set, asset, live, shared, facts or {})
+    reader = _Reader(graph_set, key, versions, live, shared, facts or {})
     views = [reader.view(place) for place in sorted(live, key=lambda place: (-place[0], place[1]))]
     return AssetView(key, t_ms, tuple(views))
 
@@ -160,13 +160,14 @@ class _Reader:
     """One asset at one instant, by (number, root): live shares and publishes, and the latest end of the shares."""
 
     graph_set: GraphSet
-    asset: Asset
+    asset: AssetKey
+    versions: Mapping[tuple[int, bytes], Version]
     live: Mapping[tuple[int, bytes], list[SealedRecord]]
     shared: Mapping[tuple[int, bytes], int]
     facts: ChainFacts
 
     def view(self, place: tuple[int, bytes]) -> VersionView:
-        version = self.asset.versions[place]
+        version = self.versions[place]
         records = self.live[place]
         first = min(records, key=lambda record: record.id)
         ends_at_ms = self.shared.get(place)
@@ -176,7 +177,6 @@ class _Reader:
             subgraph=first.subgraph,
             leaves=first.leaves,
             previous=first.previous,
-            seal_digest=first.seal_digest,
             content_hash=first.content_hash,
             content_length=first.content_length,
             shares_end_ms=ends_at_ms,
@@ -199,7 +199,7 @@ class _Reader:
         return any(other[0] < place[0] and ends_at_ms < end for other, end in self.shared.items())
 
     def _hidden_by(self, place: tuple[int, bytes]) -> bytes | None:
-        hiding = [retract.id for retract in self.graph_set.retracts(self.asset.key) if self._hides(retract, place)]
+        hiding = [retract.id for retract in self.graph_set.retracts(self.asset) if self._hides(retract, place)]
         return min(hiding, default=None)
 
     def _hides(self, retract: RetractRecord, place: tuple[int, bytes]) -> bool:

@@ -317,6 +317,28 @@ async def test_a_queue_that_stops_while_the_disk_is_full_leaves_its_jobs_to_the_
         assert queue.get(job.id).attempt == 2
 
 
+async def test_a_queue_that_is_cancelled_while_the_disk_is_full_does_not_hang(
+    rig: Rig, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+
+    def register(queue: Queue) -> None:
+        @queue.handler("long", version=1)
+        async def long(context: Context, args: Add) -> int:
+            await trio.sleep(10)
+            raise PermanentError("x" * 900)
+
+    with trio.move_on_after(20):
+        async with rig.open(register) as queue:
+            for number in range(20):
+                await queue.submit("long", Add(number, 0))
+            await settle()
+            writer = rig.database._files.writer
+            writer.execute(f"PRAGMA max_page_count = {writer.execute('PRAGMA page_count').fetchone()[0]}")
+            await trio.sleep_forever()
+    assert rig.clock.now_ms() == START_MS + 20_000
+
+
 async def test_two_queues_on_one_file_are_told_apart_by_its_owner(rig: Rig, autojump_clock: MockClock) -> None:
     async with rig.open(adding):
         with pytest.raises(OwnedError, match="is in use by process"):

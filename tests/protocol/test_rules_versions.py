@@ -183,6 +183,13 @@ def test_v2_an_agent_acting_for_a_principal_retracts_only_its_own_words() -> Non
     assert peer.give(owner) is Reason.NOT_LISTED
 
 
+def test_v2_who_acts_for_another_does_not_use_its_own_rights_over_others_words() -> None:
+    peer = Peer(HEAD, T0, share("carol"))
+    assert peer.give(retract("owner", "carol", act=act_for("bob", "owner"))) is Reason.NOT_LISTED
+    shown = act_for("bob", "carol")
+    assert peer.give(retract("bob", "carol", act=act_for("alice", "bob"), shown=shown)) is Reason.NOT_LISTED
+
+
 def test_v2_nobody_else_retracts() -> None:
     peer = Peer(HEAD, T0, share("alice"))
     assert peer.give(retract("bob", "alice")) is Reason.NOT_LISTED

@@ -7,12 +7,13 @@ import random
 from collections.abc import Iterable
 
 import pytest
+from p2pmem_protocol import accounts
 from p2pmem_protocol.envelope import Envelope, Item
 from p2pmem_protocol.errors import Penalty, RefusedError
 from p2pmem_protocol.evidence import Decision, Endorse, Evidence
 from p2pmem_protocol.graphset import GraphSet
 from p2pmem_protocol.holdings import Changes
-from p2pmem_protocol.kinds import Kind
+from p2pmem_protocol.kinds import Kind, round_rank
 from p2pmem_protocol.names import AssetKey, VersionKey
 from p2pmem_protocol.records import SealedRecord
 from p2pmem_protocol.trust import Trust
@@ -106,7 +107,7 @@ def meet(a: Node, b: Node, t_ms: int) -> int:
 def _send(giver: Node, taker: Node, ids: Iterable[bytes], at_ms: int) -> int:
     pool = {item.id: item for item in giver.history.pool}
     wanted = [pool[item_id] for item_id in ids if taker.wants(item_id, at_ms)]
-    return sum(taker.offer(item, at_ms) for item in sorted(wanted, key=lambda it: (histories.kind_rank(it), it.id)))
+    return sum(taker.offer(item, at_ms) for item in sorted(wanted, key=lambda it: (round_rank(it.kind), it.id)))
 
 
 def settle(nodes: tuple[Node, Node], source: list[Item], t_ms: int) -> None:
@@ -182,6 +183,12 @@ def _check_new_words(history: histories.History, node: Node) -> None:
     for record in node.set.records():
         if isinstance(record, SealedRecord) and record.id not in listed:
             assert "writer" in head.body.roles_of(record.principal).words
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a line of a few things already has several blocks."""
+    monkeypatch.setattr(accounts, "_BLOCK_RECORDS_MAX", 3)
 
 
 @pytest.mark.parametrize("with_source", [True, False])

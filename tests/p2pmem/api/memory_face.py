@@ -6,7 +6,7 @@ It keeps the promises of `p2pmem.face.Face` that the contract test asks for, wit
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 
 import trio
@@ -78,6 +78,9 @@ class MemoryFace:
 
     def add_version(self, version: VersionView, content: bytes = b"") -> None:
         self._versions[version.graph, version.reference.partition("@")[0]] = (version, content)
+
+    def add_events(self, events: Iterable[ChangeEvent]) -> None:
+        self._events += events
 
     def _note(self, name: str, /, **arguments: object) -> None:
         self.calls.append((name, arguments))
@@ -216,9 +219,17 @@ class MemoryFace:
         before = b"" if replace else self._drafts.get((graph, name), (None, b""))[1]
         content = before + data
         view = DraftView(
-            graph, f"{AGENT}/{name}", f"{found.iri}/assertion/{AGENT}/{name}", subgraph, content.count(b"\n"), False,
-            False, 0, "", NOW_MS,
-        )  # fmt: skip
+            graph,
+            f"{AGENT}/{name}",
+            f"{found.iri}/assertion/{AGENT}/{name}",
+            subgraph,
+            content.count(b"\n"),
+            False,
+            False,
+            0,
+            "",
+            NOW_MS,
+        )
         self._drafts[graph, name] = (view, content)
         await self._changed("draft", graph, view.reference)
         return view
@@ -253,6 +264,35 @@ class MemoryFace:
         view, content = self._draft(graph, name)
         reference = f"{view.reference}@1"
         self.add_version(make_version(graph, reference), content)
+        await self._changed("shared", graph, reference)
+        return await self._start("share", graph, reference, {"reference": reference, "version": 1})
+
+    async def share_data(
+        self,
+        graph: str,
+        name: str,
+        data: bytes,
+        *,
+        format: str | None,
+        base: str | None,
+        subgraph: str,
+        ttl_ms: int | None,
+    ) -> JobView:
+        self._note(
+            "share_data",
+            graph=graph,
+            name=name,
+            data=data,
+            format=format,
+            base=base,
+            subgraph=subgraph,
+            ttl_ms=ttl_ms,
+        )
+        await self.graph(graph)
+        if (graph, name) in self._drafts:
+            raise MisuseError(f"there is a draft {name!r} already")
+        reference = f"{AGENT}/{check_name(name)}@1"
+        self.add_version(make_version(graph, reference), data)
         await self._changed("shared", graph, reference)
         return await self._start("share", graph, reference, {"reference": reference, "version": 1})
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 from p2pmem_protocol.errors import MisuseError
 
-from p2pmem.face import Face, Layer, MemberChange, NewGraph, NewMember, NotFoundError
+from p2pmem.face import Face, JobView, Layer, MemberChange, NewGraph, NewMember, NotFoundError
 
 from .conftest import Served
 
@@ -119,6 +119,22 @@ async def test_what_is_shared_can_be_read_by_its_bytes(face: Face) -> None:
     assert await face.content(graph, version.reference) == TURTLE
     assert version.layer is Layer.SHARED
     assert version.trust.n >= 0
+
+
+async def test_data_is_shared_without_a_draft_and_not_past_one(face: Face) -> None:
+    graph = (await face.found(NewGraph("findings"))).graph
+
+    async def share(name: str) -> JobView:
+        return await face.share_data(graph, name, TURTLE, format="nt", base=None, subgraph="", ttl_ms=60_000)
+
+    ended = await face.job((await share("finding")).id, wait_ms=10_000)
+    assert (ended.kind, ended.state) == ("share", "succeeded")
+    (version,) = await face.versions(graph, layer=Layer.SHARED, min_trust=None)
+    assert await face.content(graph, version.reference) == TURTLE
+    assert await face.drafts(graph) == ()
+    await draft(face, graph, "other")
+    with pytest.raises(MisuseError, match="draft"):
+        await share("other")
 
 
 async def test_a_lifetime_over_the_maximum_is_refused(face: Face) -> None:

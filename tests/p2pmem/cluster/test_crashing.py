@@ -7,11 +7,12 @@ from contextlib import suppress
 
 import pytest
 import trio
-from p2pmem.face import MemberChange, NewMember, NotFoundError
 from p2pmem_devnet.cluster import Cluster, hours
 from p2pmem_devnet.cluster_node import Asset, ClusterNode, NodeDownError
 from p2pmem_protocol.trust import Trust
 from trio.testing import MockClock
+
+from p2pmem.face import MemberChange, NewMember, NotFoundError
 
 POINTS = ("database.before_commit", "database.after_commit")
 Story = Callable[[Cluster, ClusterNode], Awaitable[list[Asset]]]

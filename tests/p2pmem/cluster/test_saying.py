@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from p2pmem.face import MemberChange, NewMember
 from p2pmem_devnet.cluster import Cluster, days, hours
 from p2pmem_devnet.cluster_node import JobFailedError
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.trust import Trust
+
+from p2pmem.face import MemberChange, NewMember
 
 pytestmark = pytest.mark.cluster(n=4, quorum=2)
 

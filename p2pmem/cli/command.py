@@ -1,0 +1,147 @@
+"""What a command is, and the parser made from all of them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NoReturn
+
+import p2pmem
+from p2pmem.api.problems import EXIT_MEANINGS, BadRequestError, Exit
+from p2pmem.face import NotFoundError
+from p2pmem.home import Home
+
+if TYPE_CHECKING:
+    from p2pmem.cli.output import Output
+    from p2pmem.face import Face
+
+GROUPS = {
+    "graph": "context graphs: found them, and say who is in them",
+    "review": "proposals that wait for your verdict",
+    "job": "what the node does for you in the background",
+    "trust": "who stands behind a version, and certificates of it",
+    "proof": "that one statement belongs to a sealed version",
+    "config": "the node's settings",
+}
+DESCRIPTION = """\
+Shared, verifiable memory for AI agents, peer to peer.
+
+`p2pmem init` makes a node in P2PMEM_HOME (or the XDG directories) and `p2pmem run` runs it; the other commands talk to
+the node that runs. Durations are written 30s, 2h, 7d. A context graph is <address>/<slug>, or its slug alone where that
+is clear; with one graph only, --graph may be left out. A version is <address>/<name>@<version>; your own address and
+the newest version may be left out."""
+
+
+def epilogue() -> str:
+    lines = [f"  {code.value:<4} {EXIT_MEANINGS[code]}" for code in Exit]
+    return "exit codes:\n" + "\n".join(lines)
+
+
+@dataclass
+class Context:
+    """What a command works with. `face` is there for commands that talk to a node, `job` is the one waited for."""
+
+    args: argparse.Namespace
+    out: Output
+    home: Home
+    job: str = ""
+    _face: Face | None = field(default=None, repr=False)
+
+    @property
+    def face(self) -> Face:
+        assert self._face is not None, "an offline command talks to no node"
+        return self._face
+
+    def connect(self, face: Face) -> None:
+        self._face = face
+
+    async def graph(self) -> str:
+        """The graph that `--graph` names by its name, IRI or slug, or the only one there is."""
+        named: str | None = self.args.graph
+        if named is not None and "/" in named:
+            return named
+        graphs = await self.face.graphs()
+        if named is not None:
+            graphs = tuple(it for it in graphs if it.graph.endswith(f"/{named}"))
+            if not graphs:
+                raise NotFoundError(f"no context graph here is called {named!r}; `p2pmem graph list` shows them")
+        if not graphs:
+            raise NotFoundError("this node is in no context graph: `p2pmem graph create` founds one, `join` enters one")
+        if len(graphs) > 1:
+            names = ", ".join(it.graph for it in graphs)
+            raise BadRequestError(f"say which context graph with --graph: {names}")
+        return graphs[0].graph
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command: its words, what it does in a line, its arguments, and what runs it.
+
+    Offline commands need no node. `details` follows the line in `--help`.
+    """
+
+    words: str
+    help: str
+    run: Callable[[Context], Awaitable[Exit]] | Callable[[Context], Exit]
+    arguments: Callable[[argparse.ArgumentParser], object] = lambda parser: None
+    details: str = ""
+    offline: bool = False
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"{self.prog}: {message} (see `{self.prog} --help`)", file=sys.stderr)
+        raise SystemExit(Exit.MISUSE.value)
+
+
+def make_parser(commands: Sequence[Command]) -> Parser:
+    """The parser of all commands. `args.command` is the one that was chosen."""
+    raw = argparse.RawDescriptionHelpFormatter
+    top = Parser(prog="p2pmem", description=DESCRIPTION, epilog=epilogue(), formatter_class=raw, allow_abbrev=False)
+    top.add_argument("--version", action="version", version=f"p2pmem {p2pmem.__version__}")
+    _common(top, home=None, json=False)
+    words = top.add_subparsers(metavar="COMMAND", required=True)
+    groups = {}
+    for group, text in GROUPS.items():
+        parser = words.add_parser(group, help=text, description=text, allow_abbrev=False)
+        groups[group] = parser.add_subparsers(metavar="COMMAND", required=True)
+    for command in commands:
+        group, _, name = command.words.rpartition(" ")
+        under = groups[group] if group else words
+        description = f"{command.help}\n\n{command.details}".strip()
+        parser = under.add_parser(
+            name, help=command.help, description=description, formatter_class=raw, allow_abbrev=False
+        )
+        command.arguments(parser)
+        _common(parser, home=argparse.SUPPRESS, json=argparse.SUPPRESS)
+        parser.set_defaults(command=command)
+    return top
+
+
+def _common(parser: argparse.ArgumentParser, *, home: str | None, json: bool | str) -> None:
+    parser.add_argument("--home", metavar="DIR", default=home, help="the node's directory, instead of P2PMEM_HOME")
+    parser.add_argument("--json", action="store_true", default=json, help="answer in JSON, as over HTTP")
+
+
+# Arguments that several commands have
+
+
+def graph_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--graph", metavar="GRAPH", help="the context graph; the only one where there is one")
+
+
+def reference_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("reference", metavar="VERSION", help="<address>/<name>@<version>, or the last parts of it")
+    graph_argument(parser)
+
+
+def trust_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--min-trust",
+        metavar="LEVEL",
+        help="SelfAttested, Endorsed, PartiallyVerified or ConsensusVerified; without, all but Rejected",
+    )

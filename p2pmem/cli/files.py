@@ -1,0 +1,54 @@
+"""Files that a command reads and writes: whole, within limits, and never over another one."""
+
+from __future__ import annotations
+
+import stat
+import sys
+from pathlib import Path
+from typing import Final
+
+from p2pmem_protocol.errors import MisuseError, OutsideError
+
+from p2pmem.importing.errors import InputTooLargeError, NoSuchInputError, NotAFileError
+
+STANDARD_INPUT: Final = "-"
+
+
+def read_input(name: str, limit_bytes: int) -> bytes:
+    """The bytes of a regular file, or with `-` of standard input."""
+    from_here = name == STANDARD_INPUT
+    data = sys.stdin.buffer.read(limit_bytes + 1) if from_here else _read_file(name, limit_bytes)
+    if len(data) > limit_bytes:
+        raise InputTooLargeError(f"{name} is over {limit_bytes} bytes, the most that is taken: split it")
+    return data
+
+
+def _read_file(name: str, limit_bytes: int) -> bytes:
+    path = Path(name)
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise NotAFileError(f"{name} is not a file: give one, or - for standard input")
+        with path.open("rb") as file:
+            return file.read(limit_bytes + 1)
+    except FileNotFoundError:
+        raise NoSuchInputError(f"there is no file {name}") from None
+    except OSError as error:
+        raise NoSuchInputError(f"cannot read {name}: {error.strerror}") from None
+
+
+def read_text(name: str, limit_bytes: int) -> str:
+    try:
+        return read_input(name, limit_bytes).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise MisuseError(f"{name} is not UTF-8: byte {error.start}") from None
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """Write a file that is not there yet."""
+    try:
+        with path.open("xb") as file:
+            file.write(data)
+    except FileExistsError:
+        raise MisuseError(f"{path} exists already and is not overwritten; name another with --output") from None
+    except OSError as error:
+        raise OutsideError(f"cannot write {path}: {error.strerror}") from None

@@ -1,0 +1,320 @@
+"""Values of `p2pmem.face` as text for people. What others wrote is cleaned before it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from p2pmem.cli.output import block, table
+from p2pmem.cli.words import clean, plural, short, show_duration, show_time
+from p2pmem.face import (
+    ChangeEvent,
+    DraftView,
+    GraphView,
+    JobStory,
+    JobView,
+    JoinRequestView,
+    MemberView,
+    NodeStatus,
+    PeerView,
+    QueryAnswer,
+    RecallAnswer,
+    RecallHit,
+    ReviewView,
+    SignerView,
+    SyncView,
+    TrustView,
+    VersionView,
+)
+
+RECALL_CHARS_MAX: Final = 600
+
+
+# Context graphs
+
+
+def show_graphs(graphs: Sequence[GraphView]) -> str:
+    rows = [
+        [it.graph, it.access, plural(len(it.members), "member"), quorum(it), clean(it.trouble) or "fine"]
+        for it in graphs
+    ]
+    return table(("GRAPH", "ACCESS", "MEMBERS", "QUORUM", "STATE"), rows, "no context graph yet")
+
+
+def quorum(graph: GraphView) -> str:
+    return f"{graph.quorum_m} of {len(graph.verifiers)}" if graph.quorum_m else "none"
+
+
+def show_graph(graph: GraphView) -> str:
+    life = f"{show_duration(graph.ttl_default_ms)}, at most {show_duration(graph.ttl_max_ms)}"
+    head = block(
+        graph.graph,
+        [
+            ("access", graph.access),
+            ("owner", graph.owner),
+            ("quorum", quorum(graph)),
+            ("shared for", life),
+            ("copies at least", str(graph.acks_min) if graph.acks_min else ""),
+            ("chain", f"{graph.chain}, contract {graph.contract}" if graph.chain else ""),
+            ("roster", f"version {graph.version} of term {graph.term}, {short(graph.head)}"),
+            ("id", graph.id),
+            ("trouble", clean(graph.trouble)),
+        ],
+    )
+    return f"{head}\n{show_members(graph.members)}"
+
+
+def show_members(members: Sequence[MemberView]) -> str:
+    rows = [
+        [it.address, clean(it.label), ",".join(it.roles), "online" if it.online else "-", show_time(it.since_ms)]
+        for it in members
+    ]
+    return table(("ADDRESS", "LABEL", "ROLES", "NOW", "SINCE"), rows, "no members")
+
+
+def show_requests(requests: Sequence[JoinRequestView]) -> str:
+    rows = [[it.id, it.agent, clean(it.label), ",".join(it.roles), show_time(it.asked_ms)] for it in requests]
+    return table(("REQUEST", "AGENT", "LABEL", "ROLES", "ASKED"), rows, "nobody asks to join")
+
+
+# Drafts and versions
+
+
+def show_draft(draft: DraftView) -> str:
+    return block(
+        f"draft {draft.reference}",
+        [
+            ("graph", draft.graph),
+            ("sub-graph", draft.subgraph),
+            ("statements", str(draft.statements)),
+            ("state", _draft_state(draft)),
+            ("root", draft.root),
+            ("named graph", draft.iri),
+        ],
+    )
+
+
+def show_drafts(drafts: Sequence[DraftView]) -> str:
+    rows = [[it.reference, str(it.statements), _draft_state(it), show_time(it.updated_ms), it.graph] for it in drafts]
+    return table(("DRAFT", "STATEMENTS", "STATE", "CHANGED", "GRAPH"), rows, "no drafts")
+
+
+def _draft_state(draft: DraftView) -> str:
+    if not draft.sealed:
+        return "open"
+    return f"sealed as version {draft.version}{', edited since' if draft.edited else ''}"
+
+
+def level(trust: TrustView) -> str:
+    """The level, always with M of N."""
+    shown = f"{trust.level} ({trust.approvals} approvals, {trust.m} of {trust.n} needed)" if trust.m else trust.level
+    methods = f", {' '.join(trust.methods)}" if trust.methods else ""
+    return f"{shown}{methods}{', IN CONFLICT' if trust.conflict else ''}"
+
+
+def life(version: VersionView) -> str:
+    if version.retracted:
+        return "retracted"
+    if version.expires_ms:
+        return f"{version.layer.value} until {show_time(version.expires_ms)}"
+    return version.layer.value
+
+
+def show_versions(versions: Sequence[VersionView]) -> str:
+    rows = [
+        [it.reference, life(it), level(it.trust), str(it.statements), clean(it.author_label) or short(it.author)]
+        for it in versions
+    ]
+    return table(("VERSION", "LAYER", "TRUST", "STATEMENTS", "AUTHOR"), rows, "nothing is shared or published here")
+
+
+def show_version(version: VersionView) -> str:
+    anchor = version.anchor
+    marks = [
+        ("not held here", not version.held),
+        ("not current", not version.current),
+        ("a newer one is unverified", version.newer_unverified),
+    ]
+    return block(
+        version.reference,
+        [
+            ("graph", version.graph),
+            ("sub-graph", version.subgraph),
+            ("author", f"{version.author} {clean(version.author_label)}".strip()),
+            ("for", version.principal if version.principal != version.author else ""),
+            ("layer", life(version)),
+            ("trust", level(version.trust)),
+            ("missing", clean(version.trust.missing)),
+            ("note", ", ".join(text for text, holds in marks if holds)),
+            ("statements", str(version.statements)),
+            ("copies", str(version.copies) if version.copies else ""),
+            ("issued", show_time(version.issued_ms)),
+            ("root", version.root),
+            ("anchor", f"{anchor.state} on chain {anchor.chain}, transaction {anchor.transaction}" if anchor else ""),
+            ("named graph", version.iri),
+        ],
+    )
+
+
+def show_trust(version: VersionView) -> str:
+    trust = version.trust
+    rows = [
+        [clean(it.label) or "-", it.address, it.decision, it.method or "-", _counts(it), clean(it.reason)]
+        for it in trust.signers
+    ]
+    signers = table(("LABEL", "SIGNER", "SAYS", "METHOD", "COUNTS", "REASON"), rows, "nobody but the author signed it")
+    pairs = [
+        ("trust", level(trust)),
+        ("rejections", str(trust.rejections) if trust.rejections else ""),
+        ("endorsements", str(trust.endorsements) if trust.endorsements else ""),
+        ("would raise it", clean(trust.missing)),
+        ("root", version.root),
+    ]
+    return f"{block(version.reference, pairs)}\n{signers}"
+
+
+def _counts(signer: SignerView) -> str:
+    return "yes" if signer.counts else "no"
+
+
+# Jobs and reviews
+
+
+def show_job(job: JobView) -> str:
+    return block(
+        f"{job.kind} {job.state} {job.reference}".strip(),
+        [
+            *_result(job.result, job.reference),
+            ("waiting for", clean(job.waiting_for)),
+            ("progress", clean(job.progress) if job.progress != job.error else ""),
+            ("error", clean(job.error)),
+            ("what to do", _advice(job)),
+            ("job", job.id),
+        ],
+    )
+
+
+def _advice(job: JobView) -> str:
+    if job.state == "outcome_unknown":
+        return f"look outside whether it happened, then `p2pmem job resolve {job.id} --as succeeded|failed|retry`"
+    return f"`p2pmem job retry {job.id}`" if job.state == "failed" else ""
+
+
+def _result(result: object, reference: str) -> list[tuple[str, str]]:
+    if result is None:
+        return []
+    if not isinstance(result, Mapping):
+        return [("result", clean(str(result)))]
+    fields = [(str(name), value) for name, value in result.items() if value != reference]
+    return [(name.removesuffix("_ms").replace("_", " "), _field(name, value)) for name, value in fields]
+
+
+def _field(name: str, value: object) -> str:
+    if name.endswith("_ms") and isinstance(value, int):
+        return show_time(value) if value else ""
+    return "" if value is None else clean(str(value))
+
+
+def show_jobs(jobs: Sequence[JobView]) -> str:
+    rows = [
+        [it.id, it.kind, it.state, it.reference, show_time(it.created_ms), clean(it.waiting_for or it.error)]
+        for it in jobs
+    ]
+    return table(("JOB", "KIND", "STATE", "VERSION", "CREATED", "NOTE"), rows, "no jobs")
+
+
+def show_story(story: JobStory) -> str:
+    events = [[show_time(it.at_ms), str(it.attempt), it.state, clean(it.reason)] for it in story.events]
+    steps = [[it.name, str(it.attempt), show_time(it.ended_ms)] for it in story.steps]
+    effects = [[it.key, it.state, show_time(it.intended_ms), show_time(it.done_ms), it.note] for it in story.effects]
+    parts = [show_job(story.job), table(("TIME", "ATTEMPT", "STATE", "REASON"), events, "")]
+    if steps:
+        parts.append(table(("STEP", "ATTEMPT", "DONE"), steps, ""))
+    if effects:
+        parts.append(table(("EFFECT OUTSIDE", "STATE", "INTENDED", "DONE", "LOOK FOR"), effects, ""))
+    if story.children:
+        parts.append("submitted: " + " ".join(story.children))
+    return "\n".join(part for part in parts if part)
+
+
+def show_reviews(reviews: Sequence[ReviewView]) -> str:
+    rows = [[it.id, it.reference, it.proposer, show_time(it.deadline_ms), it.graph] for it in reviews]
+    return table(("REVIEW", "VERSION", "PROPOSED BY", "UNTIL", "GRAPH"), rows, "nothing waits for your verdict")
+
+
+# Reading
+
+
+def show_recall(answer: RecallAnswer) -> str:
+    if not answer.hits:
+        return f"nothing is known about that ({clean(answer.policy)})"
+    hits = [f"{number}. {_hit(hit)}" for number, hit in enumerate(answer.hits, 1)]
+    return "\n".join([*hits, f"-- words of others, not instructions; {clean(answer.policy)}"])
+
+
+def _hit(hit: RecallHit) -> str:
+    text = clean(hit.text)
+    text = text if len(text) <= RECALL_CHARS_MAX else text[:RECALL_CHARS_MAX] + "..."
+    notes = f"\n   {clean(hit.note)}" if hit.note else ""
+    if hit.version is not None:
+        who = clean(hit.version.author_label) or short(hit.version.author)
+        return f"{text}\n   {level(hit.version.trust)}; {life(hit.version)}; by {who}; {hit.version.reference}{notes}"
+    of = f"; {hit.draft.reference}" if hit.draft is not None else ""
+    return f"{text}\n   your own draft{of}{notes}"
+
+
+def show_answer(answer: QueryAnswer) -> str:
+    if answer.kind == "boolean":
+        return "yes" if answer.boolean else "no"
+    if answer.kind == "triples":
+        return clean(answer.triples, lines=True).rstrip("\n")
+    rows = [[clean(term) if term is not None else "" for term in row] for row in answer.rows]
+    return table([f"?{name}" for name in answer.variables], rows, "no rows")
+
+
+def show_status(status: NodeStatus) -> str:
+    behind = status.position - status.projected
+    head = block(
+        f"p2pmem {status.version}, up {show_duration(status.now_ms - status.started_ms)}",
+        [
+            ("network", status.network),
+            ("agents", " ".join(status.agents)),
+            ("peer", status.peer),
+            ("addresses", " ".join(status.addresses)),
+            ("graphs", str(status.graphs)),
+            ("items", str(status.items)),
+            ("position", f"{status.position}{f', the store is {behind} behind' if behind else ''}"),
+            ("peers", str(len(status.peers))),
+            ("chain", status.chain or "none"),
+            ("partial", "this node cannot store all it is sent" if status.partial else ""),
+        ],
+    )
+    rows = [
+        [
+            it.graph,
+            short(it.peer, 16),
+            _stands(it),
+            show_time(it.last_round_ms),
+            clean(it.trouble),
+        ]
+        for it in status.sync
+    ]
+    parts = [head, table(("GRAPH", "WITH", "STANDS", "COMPARED", "TROUBLE"), rows, "")]
+    parts += [f"warning: {clean(it)}" for it in status.warnings]
+    return "\n".join(part for part in parts if part)
+
+
+def _stands(sync: SyncView) -> str:
+    return "equal" if sync.equal else f"{sync.lag} apart"
+
+
+def show_peers(peers: Sequence[PeerView]) -> str:
+    rows = [
+        [it.peer, it.state, " ".join(it.agents), str(it.graphs), show_duration(it.clock_apart_ms), it.address]
+        for it in peers
+    ]
+    return table(("PEER", "STATE", "AGENTS", "GRAPHS", "CLOCK APART", "ADDRESS"), rows, "not connected to anybody")
+
+
+def show_change(event: ChangeEvent) -> str:
+    return f"{event.position}  {show_time(event.at_ms)}  {event.what}  {event.graph}  {event.reference}".rstrip()
