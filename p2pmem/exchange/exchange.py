@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 
 PERIOD_S: Final = 60.0
 QUIET_PERIOD_S_MAX: Final = 15 * 60.0
+CONNECTED_ENOUGH: Final = 24
+DIALLED_AT_ONCE: Final = 12
 AFTER_NEWS_S: Final = 10.0
 AFTER_NEWS_MEMBERS: Final = 3
 DIFFERS_PAUSE_S: Final = 1.0
@@ -377,8 +379,15 @@ class Exchange:
         return (*self._announce(), *theirs)
 
     async def _meet(self, session: Session, graph: GraphId) -> None:
-        """Learn whom else the peer is connected to, and dial them."""
-        for address in await self.client.ask_peers(session.peer, graph, self._announce()):
+        """Learn whom else the peer is connected to, and dial them, until enough are connected: up to 25 members,
+        everybody is connected with everybody; of more, each with some by chance."""
+        addresses = list(await self.client.ask_peers(session.peer, graph, self._announce()))
+        self._chance.shuffle(addresses)
+        for address in addresses:
+            connected = {open_.peer for open_ in self._sessions.all()}
+            trying = len(self.dialer.wanted() - connected)
+            if len(connected) + min(trying, DIALLED_AT_ONCE) >= CONNECTED_ENOUGH:
+                return
             try:
                 self.dialer.want(address)
             except MisuseError:

@@ -137,8 +137,10 @@ class Ledger:
         return self.graphs.setdefault(name.id, LedgerGraph.new(name, self.network, now_ms))
 
     def join_rows(self, connection: sqlite3.Connection, graph: LedgerGraph) -> None:
+        """Write that we take part, for the first time or again."""
         connection.execute(
-            "INSERT OR IGNORE INTO graph(id, creator, slug, joined_ms) VALUES (?, ?, ?, ?)",
+            "INSERT INTO graph(id, creator, slug, joined_ms) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT(id) DO UPDATE SET left_ms = NULL",
             (graph.id, graph.name.creator, graph.name.slug, graph.joined_ms),
         )
 

@@ -149,7 +149,7 @@ class Projector:
 
     def _remember_placed(self) -> None:
         """Which named graphs the store holds for each asset, from its own list."""
-        prefixes = {graph.name.iri: graph.name for graph in self._ledger.graphs.values()}
+        prefixes = {name.iri: name for name in self._ledger.database.read(_all_names)}
         for graph_iri in self._store.placed():
             found = asset_of(graph_iri, prefixes)
             if found is not None:
@@ -175,6 +175,9 @@ class Projector:
             graph = self._ledger.graphs.get(graph_id)
             if graph is not None:
                 await self._asset_change(graph, key, now_ms, change)
+            else:
+                change.drops.extend(sorted(self._placed.get((graph_id, key), {})))
+                change.stands[graph_id, key] = {}
         return change
 
     def _keep(self, change: _Change) -> None:
@@ -342,6 +345,13 @@ def _text_entry(name: GraphName, placed: Placed, passages: tuple[Passage, ...]) 
         expires_at_ms=view.lives_until_ms or 0,
         passages=passages,
     )
+
+
+def _all_names(connection: sqlite3.Connection) -> list[GraphName]:
+    """Graphs that this node takes part in, and those that it left: something of them may still have to go."""
+    return [
+        GraphName(Address(creator), slug) for creator, slug in connection.execute("SELECT creator, slug FROM graph")
+    ]
 
 
 @dataclass(frozen=True, slots=True)
