@@ -13,29 +13,33 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from heapq import heappop, heappush
 from typing import Final
 
 import trio
-from p2pmem_jobs import Blocking
 from p2pmem_protocol.names import Address, AssetKey, GraphId, GraphName
 from p2pmem_protocol.trust import Trust
 from p2pmem_protocol.view import AssetView, VersionView, asset_view
 
 from p2pmem.face import Layer
+from p2pmem.keyring import Keyring
 from p2pmem.ledger.drafts import Draft, read_draft
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.ledger.lifecycle import LifecycleStep, Transition, asset_statements, event_statements, subject_of
 from p2pmem.recall.passages import extract_passages
-from p2pmem.recall.text_index import TextEntry, TextIndex
-from p2pmem.store.placement import MetaChange, Placement
+from p2pmem.recall.text_index import TextChange, TextEntry, TextIndex
+from p2pmem.store.placement import MetaChange, Placement, StoreChange
 from p2pmem.store.projection import OxigraphProjection
 
 log = logging.getLogger(__name__)
 
 ASSETS_PER_APPLY: Final = 200
-EVENTS_PER_APPLY: Final = 200
+EVENTS_PER_APPLY: Final = 400
+ASSETS_AT_ONCE: Final = 25
+"""So many are looked at before other tasks have their turn: some five milliseconds."""
 FLOORS: Final = tuple(level for level in Trust if level is not Trust.REJECTED)
 
 
@@ -51,22 +55,67 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
+class _Text:
+    """An asset for the text index, before its content is read."""
+
+    entry: TextEntry
+    content: bytes
+
+    def read(self) -> TextEntry:
+        return replace(self.entry, passages=extract_passages(self.content).passages)
+
+
+@dataclass(frozen=True, slots=True)
+class _Meta:
+    """What `_meta` is to say of an asset: its history, and the trust that it has now."""
+
+    graph_iri: str
+    steps: list[LifecycleStep]
+    trust: str | None
+
+    def read(self) -> MetaChange:
+        last = self.steps[-1]
+        lines = [event_statements(step, before) for before, step in zip([None, *self.steps], self.steps, strict=False)]
+        lines.append(asset_statements(last, self.trust))
+        return MetaChange(self.graph_iri, add=b"".join(lines), reset_subjects=(subject_of(last),))
+
+
+@dataclass(frozen=True, slots=True)
 class _Change:
+    """What follows from some events, decided in the event loop; what is long is made of it in a worker thread."""
+
     puts: list[Placement]
     drops: list[str]
-    metas: list[MetaChange]
-    texts: list[TextEntry]
+    metas: list[_Meta]
+    texts: list[_Text]
+
+    def for_store(self) -> StoreChange:
+        return StoreChange(tuple(self.puts), tuple(self.drops), tuple(meta.read() for meta in self.metas))
+
+    def for_text(self) -> TextChange:
+        return TextChange(tuple(text.read() for text in self.texts), tuple(self.drops))
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """What the ledger's tables say of one asset."""
+
+    steps: list[LifecycleStep]
+    draft: Draft | None
 
 
 class Projector:
     """Keeps the projections up to date. `run` it in the node's nursery."""
 
-    def __init__(self, ledger: Ledger, store: OxigraphProjection, text: TextIndex, blocking: Blocking) -> None:
+    def __init__(self, ledger: Ledger, store: OxigraphProjection, text: TextIndex, own_agents: Keyring) -> None:
+        """`own_agents` are those who may have drafts here."""
         self._ledger = ledger
         self._store = store
         self._text = text
-        self._blocking = blocking
+        self._own_agents = own_agents
         self._placed: dict[tuple[GraphId, AssetKey], frozenset[str]] = {}
+        self._waiting: list[tuple[int, int, trio.Event]] = []
+        self._number = 0
 
     @property
     def position(self) -> int:
@@ -85,8 +134,24 @@ class Projector:
             await self._follow()
 
     async def reached(self, position: int) -> None:
-        """Return once both projections are at `position` or beyond. Cancel it with a scope."""
-        await self._ledger.until(lambda: self.position >= position)
+        """Return once both projections are at `position` or beyond. Cancel it with a scope.
+
+        Each waits for its own position: hundreds of callers are not all woken for each step.
+        """
+        if self.position >= position:
+            await trio.lowlevel.checkpoint()
+            return
+        self._number += 1
+        event = trio.Event()
+        heappush(self._waiting, (position, self._number, event))
+        await event.wait()
+
+    def _tell(self) -> None:
+        """The projections have moved."""
+        position = self.position
+        while self._waiting and self._waiting[0][0] <= position:
+            heappop(self._waiting)[2].set()
+        self._ledger.wake()
 
     def _must_rebuild(self) -> bool:
         if self._ledger.position == 0:
@@ -104,12 +169,12 @@ class Projector:
         keys = [(graph.id, key) for graph in self._ledger.graphs.values() for key in self._all_assets(graph)]
         for at in range(0, len(keys), ASSETS_PER_APPLY):
             change = await self._change(keys[at : at + ASSETS_PER_APPLY])
-            await self._store.fill(change.puts, change.metas)
-            await self._text.fill(change.texts)
+            await self._store.fill_made(change.for_store)
+            await self._text.fill_made(change.for_text)
         if position:
             await self._store.apply(position)
             await self._text.apply(position)
-        self._ledger.wake()
+        self._tell()
 
     def _all_assets(self, graph: LedgerGraph) -> Iterable[AssetKey]:
         def read(connection: sqlite3.Connection) -> set[AssetKey]:
@@ -134,20 +199,35 @@ class Projector:
         keys = {event.subject for event in events if event.subject is not None}
         change = await self._change(sorted(keys))
         position = events[-1].position
-        await self._store.apply(position, change.puts, tuple(change.drops), change.metas)
-        await self._text.apply(position, change.texts, tuple(change.drops))
+        await self._store.apply_made(position, change.for_store)
         self._ledger.wake()
+        await self._text.apply_made(position, change.for_text)
+        self._tell()
 
     async def _change(self, keys: list[tuple[GraphId, AssetKey]]) -> _Change:
         change = _Change([], [], [], [])
-        now_ms = self._ledger.clock.now_ms()
-        for graph_id, key in keys:
-            graph = self._ledger.graphs.get(graph_id)
-            if graph is not None:
-                self._asset_change(graph, key, now_ms, change)
+        for at in range(0, len(keys), ASSETS_AT_ONCE):
+            # Others have their turn now and then: a group may hold hundreds of assets.
+            await trio.lowlevel.checkpoint()
+            some = [
+                (graph, key) for id_, key in keys[at : at + ASSETS_AT_ONCE] if (graph := self._ledger.graphs.get(id_))
+            ]
+            rows = self._ledger.database.read(partial(self._rows, some))
+            now_ms = self._ledger.clock.now_ms()
+            for (graph, key), its in zip(some, rows, strict=True):
+                self._asset_change(graph, key, its, now_ms, change)
         return change
 
-    def _asset_change(self, graph: LedgerGraph, key: AssetKey, now_ms: int, change: _Change) -> None:
+    def _rows(self, keys: list[tuple[LedgerGraph, AssetKey]], connection: sqlite3.Connection) -> list[_Rows]:
+        return [
+            _Rows(
+                read_lifecycle(connection, graph.name, key),
+                read_draft(connection, self._ledger.network, graph.id, key) if key.author in self._own_agents else None,
+            )
+            for graph, key in keys
+        ]
+
+    def _asset_change(self, graph: LedgerGraph, key: AssetKey, rows: _Rows, now_ms: int, change: _Change) -> None:
         view = asset_view(graph.set, key, now_ms)
         stands: set[str] = set()
         for placed in placements(graph.name, view):
@@ -157,49 +237,37 @@ class Projector:
             stands.add(placed.graph_iri)
             aggregate = aggregate_iri(graph.name, placed.layer, placed.low, placed.high)
             change.puts.append(Placement(placed.graph_iri, aggregate, content))
-            change.texts.append(_text_entry(graph.name, placed, content))
-        draft = self._ledger.database.read(
-            lambda connection: read_draft(connection, self._ledger.network, graph.id, key)
-        )
-        if draft is not None:
-            self._draft_change(graph, draft, stands, change)
+            change.texts.append(_Text(_text_entry(graph.name, placed), content))
+        if rows.draft is not None:
+            _draft_change(graph, rows.draft, stands, change)
         change.drops.extend(sorted(self._placed.get((graph.id, key), frozenset()) - stands))
         if stands:
             self._placed[graph.id, key] = frozenset(stands)
         else:
             self._placed.pop((graph.id, key), None)
-        meta = self._meta_change(graph, key, view)
-        if meta is not None:
-            change.metas.append(meta)
+        if rows.steps:
+            best = max((version.trust.level for version in view.visible()), default=None)
+            change.metas.append(_Meta(graph.name.meta_iri, rows.steps, best.word if best is not None else None))
 
-    def _draft_change(self, graph: LedgerGraph, draft: Draft, stands: set[str], change: _Change) -> None:
-        """A draft stands in its own named graph and in no floor."""
-        iri = graph.name.draft_iri(draft.agent, draft.name, draft.subgraph)
-        stands.add(iri)
-        change.puts.append(Placement(iri, working_iri(graph.name), draft.content))
-        change.texts.append(
-            TextEntry(
-                graph_iri=iri,
-                context_graph=graph.name.iri,
-                asset=str(draft.key),
-                version=0,
-                root=b"",
-                author=str(draft.agent),
-                layer=Layer.WORKING.value,
-                level=int(Trust.SELF_ATTESTED),
-                expires_at_ms=0,
-                passages=extract_passages(draft.content).passages,
-            )
-        )
 
-    def _meta_change(self, graph: LedgerGraph, key: AssetKey, view: AssetView) -> MetaChange | None:
-        steps = self._ledger.database.read(lambda connection: read_lifecycle(connection, graph.name, key))
-        if not steps:
-            return None
-        best = max((version.trust.level for version in view.visible()), default=None)
-        lines = [event_statements(step, previous) for previous, step in zip([None, *steps], steps, strict=False)]
-        lines.append(asset_statements(steps[-1], best.word if best is not None else None))
-        return MetaChange(graph.name.meta_iri, add=b"".join(lines), reset_subjects=(subject_of(steps[-1]),))
+def _draft_change(graph: LedgerGraph, draft: Draft, stands: set[str], change: _Change) -> None:
+    """A draft stands in its own named graph and in no floor."""
+    iri = graph.name.draft_iri(draft.agent, draft.name, draft.subgraph)
+    stands.add(iri)
+    change.puts.append(Placement(iri, working_iri(graph.name), draft.content))
+    entry = TextEntry(
+        graph_iri=iri,
+        context_graph=graph.name.iri,
+        asset=str(draft.key),
+        version=0,
+        root=b"",
+        author=str(draft.agent),
+        layer=Layer.WORKING.value,
+        level=int(Trust.SELF_ATTESTED),
+        expires_at_ms=0,
+        passages=(),
+    )
+    change.texts.append(_Text(entry, draft.content))
 
 
 def placements(name: GraphName, view: AssetView) -> Iterator[Placed]:
@@ -261,7 +329,7 @@ def asset_of(graph_iri: str, graphs: dict[str, GraphName]) -> tuple[GraphName, A
     return None
 
 
-def _text_entry(name: GraphName, placed: Placed, content: bytes) -> TextEntry:
+def _text_entry(name: GraphName, placed: Placed) -> TextEntry:
     view = placed.view
     return TextEntry(
         graph_iri=placed.graph_iri,
@@ -273,7 +341,7 @@ def _text_entry(name: GraphName, placed: Placed, content: bytes) -> TextEntry:
         layer=placed.layer.value,
         level=int(view.trust.level),
         expires_at_ms=view.lives_until_ms or 0,
-        passages=extract_passages(content).passages,
+        passages=(),
     )
 
 
