@@ -161,7 +161,7 @@ async def open_node(
         papers = await OwnPapers.open(keyring, ledger, net.peer_id)
         queue = Queue(database, clock=at.clock, random_bytes=at.random_bytes, crash_point=at.crash_point)
         built = _Built(settings, keyring, ledger, net, papers, queue, imports, at, chain)
-        built.build(store, queries, Projector(ledger, store, text, at.blocking), Recalling(ledger, text, built.showing))
+        built.build(store, queries, Projector(ledger, store, text, keyring), Recalling(ledger, text, built.showing))
         nursery = await stack.enter_async_context(_nursery())
         await built.start(nursery)
         await stack.enter_async_context(queue.run(drain_s=DRAIN_S))

@@ -206,13 +206,16 @@ class Exchange:
         if delta.source.how is How.ROUND:
             sizes = [(item.id, len(item.data)) for item in delta.entered]
             self._do(self._gossip.reconciled(delta.graph, sizes, now_ms))
-        else:
+        elif delta.entered:
+            commands: dict[Command, None] = {}
             for item in delta.entered:
                 if delta.source.how is How.MEMBER:
                     giver = delta.source.peer
-                    self._do(self._gossip.admitted(delta.graph, item.id, len(item.data), giver, now_ms))
+                    done = self._gossip.admitted(delta.graph, item.id, len(item.data), giver, now_ms)
                 else:
-                    self._do(self._gossip.published(delta.graph, item.id, len(item.data), now_ms))
+                    done = self._gossip.published(delta.graph, item.id, len(item.data), now_ms)
+                commands.update(dict.fromkeys(done))
+            self._do(commands)
         if delta.head_changed:
             self._head_changed(delta.graph)
         if delta.entered:

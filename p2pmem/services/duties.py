@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+import trio
 from p2pmem_jobs import FullError, Job, Queue
 from p2pmem_protocol.bodies import Ack
 from p2pmem_protocol.evidence import Decision
@@ -29,6 +30,7 @@ from p2pmem.work.verifying import ReviewArgs, SaidResult, SubjectArgs, Verifying
 
 log = logging.getLogger(__name__)
 
+LOOKED_AT_ONCE: Final = 100
 PROMISE_MS: Final = 180 * DAY_MS
 RENEWED_BEFORE_MS: Final = 30 * DAY_MS
 
@@ -88,8 +90,10 @@ class Duties:
             await self._ledger.until(lambda: bool(self._changed))
             changed, self._changed = self._changed, {}
             self._looking = True
-            for graph_id, key in changed:
+            for number, (graph_id, key) in enumerate(changed):
                 await self._look_at(graph_id, key)
+                if number % LOOKED_AT_ONCE == LOOKED_AT_ONCE - 1:
+                    await trio.lowlevel.checkpoint()
             self._looking = False
 
     async def _look_at(self, graph_id: GraphId, key: AssetKey) -> None:

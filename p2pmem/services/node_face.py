@@ -57,7 +57,8 @@ from p2pmem.services.job_desk import JobDesk
 from p2pmem.services.joining import Joining
 from p2pmem.services.keeper import Keeper
 from p2pmem.services.membership import Founding, Membership
-from p2pmem.services.projector import Projector, floor_graphs, working_iri
+from p2pmem.services.placing import floor_graphs, working_iri
+from p2pmem.services.projector import Projector
 from p2pmem.services.showing import Showing, parse_reference
 from p2pmem.services.signing import Signing
 from p2pmem.store.query_worker import Queries
