@@ -196,6 +196,10 @@ class MemoryFace:
             raise MisuseError("this is not an invite: it is one word that begins with p2pmem1")
         return await self.found(NewGraph("joined"))
 
+    async def follow(self, graph: str, *, addresses: tuple[str, ...]) -> GraphView:
+        self._note("follow", graph=graph, addresses=addresses)
+        return await self.found(NewGraph("followed"))
+
     async def join_requests(self, graph: str) -> tuple[JoinRequestView, ...]:
         self._note("join_requests", graph=graph)
         await self.graph(graph)
