@@ -98,6 +98,9 @@ class HttpFace:
     async def join(self, invite: str, *, label: str) -> GraphView:
         return await self._ask(GraphView, "join", invite=invite, label=label)
 
+    async def follow(self, graph: str, *, addresses: tuple[str, ...]) -> GraphView:
+        return await self._ask(GraphView, "follow", graph=graph, addresses=addresses)
+
     async def join_requests(self, graph: str) -> tuple[JoinRequestView, ...]:
         return await self._ask(tuple[JoinRequestView, ...], "join_requests", graph=graph)
 

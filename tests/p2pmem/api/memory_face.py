@@ -199,6 +199,10 @@ class MemoryFace:
         self._graphs[made.graph] = replace(made, owner=OTHER)
         return self._graphs[made.graph]
 
+    async def follow(self, graph: str, *, addresses: tuple[str, ...]) -> GraphView:
+        self._note("follow", graph=graph, addresses=addresses)
+        return await self.found(NewGraph("followed"))
+
     async def join_requests(self, graph: str) -> tuple[JoinRequestView, ...]:
         self._note("join_requests", graph=graph)
         await self.graph(graph)
