@@ -102,8 +102,11 @@ class Duties:
             return
         asset = graph.set.asset(key)
         for version in list(asset.versions) if asset is not None else []:
-            await self._acknowledge(graph, version.key)
-            await self._review(graph, version.key)
+            # Most of what comes is only shared, and nobody has asked to verify it: no view is made for nothing.
+            if any(record.ends_at_ms == FOREVER for record in version.sealed):
+                await self._acknowledge(graph, version.key)
+            if version.key in graph.set.proposed():
+                await self._review(graph, version.key)
 
     async def _acknowledge(self, graph: LedgerGraph, key: VersionKey) -> None:
         """Promise to keep a published version that is held."""
