@@ -19,6 +19,7 @@ from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.limits import DAY_MS
 from p2pmem_protocol.names import Address, AssetKey, GraphId, VersionKey
+from p2pmem_protocol.records import FOREVER
 from p2pmem_protocol.view import VersionView, deadline
 
 from p2pmem.ledger.batch import Delta
