@@ -6,8 +6,8 @@ the token's hash with roles, uses left and end; the string itself gives nobody a
 On the *join stream*, the only one that a stranger may open, the opener sends one `Ask` and gets one `Answer`. An `Ask`
 shows credentials, and a token or a roster chain that lists one of the agents (rule J1). Whoever is listed by the head
 gets the roster; who shows a good token becomes listed first, or waits for the owner. Of an open graph anybody who names
-it gets the roster, marked `OPEN` (rule J2). Everybody else gets `NO`: a
-stranger's question and a non-member's get one answer, the same bytes, whether or not the graph is known here.
+it gets the roster, marked `OPEN` (rule J2). Everybody else gets `NO`: a stranger's question and a non-member's get one
+answer, the same bytes, whether or not the graph is known here.
 """
 
 from __future__ import annotations
