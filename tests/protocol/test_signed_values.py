@@ -426,6 +426,36 @@ def test_a_reason_has_a_limit_and_a_quorum_32_bytes() -> None:
         Evidence.sign(verdict, w.key("carol"))
 
 
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({0: 0}, Reason.BAD_VERSION),
+        ({0: 2}, Reason.BAD_VERSION),
+        ({3: 1}, Reason.BAD_FIELD),
+        ({3: 2}, Reason.BAD_SHAPE),
+        ({3: 11}, Reason.BAD_FIELD),
+        ({6: "a/b"}, Reason.BAD_NAME),
+        ({7: 0}, Reason.BAD_FIELD),
+        ({7: UINT32_MAX + 1}, Reason.BAD_FIELD),
+        ({9: 0}, Reason.BAD_FIELD),
+        ({9: 3}, Reason.BAD_FIELD),
+        ({10: "x" * (REASON_CHARS_MAX + 1)}, Reason.BAD_FIELD),
+        ({11: bytes(64)}, Reason.BAD_FIELD),
+        ({11: bytes(66)}, Reason.BAD_FIELD),
+        ({12: bytes(31)}, Reason.BAD_FIELD),
+        ({13: 0}, Reason.BAD_FIELD),
+        ({13: 5}, Reason.BAD_FIELD),
+        ({14: 0}, Reason.BAD_SHAPE),
+    ],
+    ids=str,
+)
+def test_a_verdict_of_another_form_is_refused(change: dict[int, Any], reason: Reason) -> None:
+    value = cbor.decode(w.verdict("bob", w.subject("alice"), w.quorum(1, ("bob",))).encode())
+    assert isinstance(value, dict)
+    assert refusal(Evidence.from_value, value | change) is reason
+    assert Evidence.from_value(value).encode() == cbor.encode(value)
+
+
 # Readers of fields
 
 ONE, TWO = b"\x01" * 32, b"\x02" * 32
