@@ -132,6 +132,9 @@ ACCEPTED: dict[str, Any] = {
     "00": 0,
     "17": 23,
     "1818": 24,
+    "190100": 2**8,
+    "1a00010000": 2**16,
+    "1b0000000100000000": 2**32,
     "1bffffffffffffffff": 2**64 - 1,
     "20": -1,
     "3bffffffffffffffff": -(2**64),
@@ -170,6 +173,9 @@ def test_sixteen_levels_are_read_and_written_and_seventeen_are_not(level: str) -
         assert scan_refusal(bytes.fromhex(level * 17 + end)) is Reason.TOO_DEEP
         with pytest.raises(MisuseError, match="nested"):
             encode([value] if level == "81" else {0: value})
+    for end in ("80", "a0"):
+        assert refusal(bytes.fromhex(level * 16 + end)) is Reason.TOO_DEEP
+        assert refusal(bytes.fromhex(level * 15 + end)) is None
     empty: Any = [] if level == "81" else {}
     for _ in range(16):
         empty = [empty]

@@ -412,6 +412,12 @@ def test_evidence_about_what_cannot_be_is_not_made(change: dict[str, Any]) -> No
         Endorsement(w.NETWORK, w.GRAPH, subject, Endorse.ENDORSE, "", w.address("bob"))
 
 
+def test_evidence_is_about_any_version_that_can_be() -> None:
+    for version in (1, UINT32_MAX):
+        made = w.endorse("bob", w.subject("alice", version))
+        assert Evidence.decode(made.encode()) == made
+
+
 def test_a_reason_has_a_limit_and_a_quorum_32_bytes() -> None:
     good = w.endorse("bob", w.subject("alice"), reason="x" * REASON_CHARS_MAX)
     assert Evidence.decode(good.encode()) == good
