@@ -391,6 +391,10 @@ class Face(Protocol):
     async def join(self, invite: str, *, label: str) -> GraphView:
         """Use an invite. Returns once this node is on the roster and has adopted it."""
 
+    async def follow(self, graph: str, *, addresses: tuple[str, ...]) -> GraphView:
+        """Read an open graph without being listed in it, from nodes at these addresses. An invite without roles to an
+        open graph does the same by `join`."""
+
     async def join_requests(self, graph: str) -> tuple[JoinRequestView, ...]: ...
 
     async def decide_join(self, request: str, *, approve: bool) -> None: ...
@@ -408,6 +412,22 @@ class Face(Protocol):
 
     async def share(self, graph: str, name: str, *, ttl_ms: int | None) -> JobView:
         """Seal if unsealed, and share the draft `name`. Sharing the same again renews it."""
+
+    async def share_data(
+        self,
+        graph: str,
+        name: str,
+        data: bytes,
+        *,
+        format: str | None,
+        base: str | None,
+        subgraph: str,
+        ttl_ms: int | None,
+    ) -> JobView:
+        """Share statements as the next version of an asset at once, without a draft. `ttl_ms` None: the default.
+
+        Raises a `MisuseError` when they cannot be; then nothing is shared, and there is no job.
+        """
 
     async def publish(self, graph: str, reference: str) -> JobView: ...
 
