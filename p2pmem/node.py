@@ -230,6 +230,7 @@ class _Built:
             clock=self._at.clock,
             chance=random.Random(self._at.random_bytes(16)),  # noqa: S311 - spreads load, keeps no secret
             announce=self._announce,
+            met=lambda graph, peer, address: self._joining.remember(graph, peer, address),
             penalise=self._penalties.punish,
             open_topics=self._topics,
         )

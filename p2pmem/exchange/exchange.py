@@ -122,10 +122,12 @@ class Exchange:
         clock: Clock,
         chance: random.Random,
         announce: Callable[[], tuple[str, ...]],
+        met: Callable[[GraphId, PeerId, str], Awaitable[None]],
         penalise: Callable[[PeerId, RefusedError], None],
         open_topics: OpenTopics,
     ) -> None:
-        """`announce` gives the addresses that others may dial us at; `raw` the bytes of an item in the set."""
+        """`announce` gives the addresses that others may dial us at; `raw` the bytes of an item in the set; `met` is
+        told where a member of a graph can be dialled, to remember it beyond this run."""
         self._network = network
         self._sessions = sessions
         self._holdings = holdings
@@ -133,6 +135,7 @@ class Exchange:
         self._clock = clock
         self._chance = chance
         self._announce = announce
+        self._met = met
         self._penalise = penalise
         self._gossip = Gossip(network.peer_id)
         self._recent = Recent()
@@ -456,6 +459,8 @@ class Exchange:
                 self.dialer.want(address)
             except MisuseError:
                 continue
+        for address in self.client.known_addresses(session.peer)[:1]:
+            await self._met(graph, session.peer, address)
 
 
 async def _quietly(work: Callable[[], Awaitable[None]]) -> None:
