@@ -14,9 +14,10 @@ Steps never look back, so a change is followed downwards only. An ordinary share
 insertion into its author's sorted list; a head change settles everything.
 
 What a head or a revocation cuts is kept aside for 24 hours, and as long as the graph is forked or has no head (rule
-H3). What an older one of the same author pushes out of the quota is kept aside until it ends: it must come back where
-room appears, since another member may have admitted it in another order. What does not fit when it is offered is
-refused and not kept.
+H3). What an older one of the same author pushes out of the quota is kept aside until it ends: it comes back where room
+appears. What does not fit when it is offered is refused and not kept. Of what one principal can put aside by its own
+doing, by backdating or by revoking, a bounded number is kept; peers agree all the same, since what is in the set of one
+is offered to the others.
 """
 
 from __future__ import annotations
@@ -27,9 +28,8 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import TypeVar
 
-from p2pmem_protocol.accounts import OVER_KEPT_MAX, Account, in_order, passed_over, place_in_line
+from p2pmem_protocol.accounts import ASIDE_KEPT_MAX, Account, in_order, passed_over, place_in_line
 from p2pmem_protocol.assets import Version
-from p2pmem_protocol.bodies import RetractMode
 from p2pmem_protocol.envelope import Item
 from p2pmem_protocol.errors import BugError, Reason, RefusedError
 from p2pmem_protocol.holdings import Changes, Holdings
@@ -297,11 +297,18 @@ class GraphSet(Holdings):
             if record.id not in rights.listed:
                 insort(account.retracts, record, key=place_in_line)
                 if len(account.retracts) > rights.quotas.cuts - len(account.revokes):
-                    self._move(account.retracts.pop(), State.OVER, t_ms)
+                    self._wait(account, account.retracts.pop(), t_ms)
         else:
             self._settle_cuts(account, t_ms)
             self._settle_charged(account, t_ms)
         self._apply_erasures(t_ms)
+
+    def _wait(self, account: Account, retract: RetractRecord, t_ms: int) -> None:
+        """Put a retract aside that was pushed out of the count."""
+        self._move(retract, State.OVER, t_ms)
+        insort(account.waiting, retract, key=place_in_line)
+        if len(account.waiting) > ASIDE_KEPT_MAX:
+            self._move(account.waiting.pop(), State.FORGOTTEN, t_ms)
 
     def _admit_evidence(self, record: EvidenceRecord, t_ms: int) -> None:
         """What it displaces, of the same signer and meaning, is gone for good (rules E3, E4)."""
@@ -323,10 +330,7 @@ class GraphSet(Holdings):
         return revoke is not None and record.serial <= revoke.revoked_serial and record.id not in revoke.kept
 
     def _is_erased(self, record: SealedRecord) -> bool:
-        return any(
-            retract.mode is RetractMode.ERASE and retract.version == record.key.version and covers(retract, record)
-            for retract in self._retracts[record.key.asset]
-        )
+        return any(covers(retract, record) for retract in self._erasers[record.key.asset, record.key.version])
 
     def _settle_cuts(self, account: Account, t_ms: int) -> None:
         """Decide the revokes and retracts of one principal: revokes first, then the retracts that they leave."""
@@ -344,40 +348,53 @@ class GraphSet(Holdings):
             else:
                 retracts.append(cut)
         room = rights.quotas.cuts if rights else 0
-        account.revokes = self._count_cuts(revokes, room, t_ms)
+        account.revokes, _ = self._count_cuts(revokes, room, t_ms)
         for agent, top in highest_revokes(revoke for revoke in revokes if revoke.state is State.IN).items():
             self._revoked[account.principal, agent] = top
-        for retract in retracts:
-            if self._is_revoked(retract):
-                self._move(retract, State.CUT, t_ms)
+        self._cut_revoked([retract for retract in retracts if self._is_revoked(retract)], t_ms)
         left = [retract for retract in retracts if not self._is_revoked(retract)]
-        account.retracts = self._count_cuts(left, room - len(account.revokes), t_ms)
+        account.retracts, account.waiting = self._count_cuts(left, room - len(account.revokes), t_ms)
 
-    def _count_cuts(self, cuts: Sequence[C], room: int, t_ms: int) -> list[C]:
-        """Let the first `room` in order count, and what the head lists beside them. Returns the first ones."""
+    def _count_cuts(self, cuts: Sequence[C], room: int, t_ms: int) -> tuple[list[C], list[C]]:
+        """Let the first `room` in order count, and what the head lists beside them. Returns these, and who waits."""
         listed = self._rights.listed if self._rights else frozenset()
-        line = sorted((cut for cut in cuts if cut.id not in listed), key=place_in_line)
         for cut in cuts:
             if cut.id in listed:
                 self._move(cut, State.IN, t_ms)
-        for place, cut in enumerate(line):
-            self._move(cut, State.IN if place < room else State.OVER, t_ms)
-        return line[: max(room, 0)]
+        line = sorted((cut for cut in cuts if cut.id not in listed), key=place_in_line)
+        room = max(room, 0)
+        counting, waiting, excess = line[:room], line[room : room + ASIDE_KEPT_MAX], line[room + ASIDE_KEPT_MAX :]
+        for cuts_there, state in ((counting, State.IN), (waiting, State.OVER), (excess, State.FORGOTTEN)):
+            for cut in cuts_there:
+                self._move(cut, state, t_ms)
+        return counting, waiting
+
+    def _cut_revoked(self, records: Sequence[Record], t_ms: int) -> None:
+        """Put aside what a revocation cuts, within bounds: a principal may revoke again and again."""
+        line = in_order(records)
+        for record in line[:ASIDE_KEPT_MAX]:
+            self._move(record, State.CUT, t_ms)
+        for record in line[ASIDE_KEPT_MAX:]:
+            self._move(record, State.FORGOTTEN, t_ms)
 
     def _settle_charged(self, account: Account, t_ms: int) -> None:
         """Decide again everything that one principal is charged for."""
         self._settled += 1
         rights = self._rights
         charged: list[Record] = []
+        revoked: list[Record] = []
         for record in [record for records in account.by_agent.values() for record in records]:
             if isinstance(record, SealedRecord) and self._is_erased(record):
                 self._move(record, State.ERASED, t_ms)
-            elif rights is None or rights.problem(record) is not None or self._is_revoked(record):
+            elif rights is None or rights.problem(record) is not None:
                 self._move(record, State.CUT, t_ms)
+            elif self._is_revoked(record):
+                revoked.append(record)
             elif record.id in rights.listed:
                 self._move(record, State.IN, t_ms)
             else:
                 charged.append(record)
+        self._cut_revoked(revoked, t_ms)
         account.rebuild(in_order(charged))
         self._recount(account, t_ms)
 
@@ -395,7 +412,7 @@ class GraphSet(Holdings):
             self._forget_excess(account, t_ms)
 
     def _forget_excess(self, account: Account, t_ms: int) -> None:
-        excess = account.over - OVER_KEPT_MAX
+        excess = account.over - ASIDE_KEPT_MAX
         if excess > 0:
             for record in account.latest_over(excess):
                 account.remove(record)
