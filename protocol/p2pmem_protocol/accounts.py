@@ -110,7 +110,8 @@ class Account:
     """One principal's things. `usage` is of those charged things that are in the set, `over` counts those aside.
 
     `revokes` and `retracts` are the cuts that count within the quota, `waiting` the retracts that were pushed out of
-    it, each in order; `cuts` are all that are known. `by_agent` holds everything else of this principal that is known, by who signed it.
+    it, each in order; `cuts` are all that are known. `by_agent` holds everything else of this principal that is known,
+    by who signed it.
     """
 
     __slots__ = ("_blocks", "by_agent", "cuts", "over", "principal", "retracts", "revokes", "usage", "waiting")
