@@ -91,7 +91,8 @@ def test_a_short_walk_decides_what_a_whole_count_would(seed: int, monkeypatch: p
 
 def test_so_many_that_were_pushed_out_are_kept_aside_and_the_latest_go(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ASIDE_KEPT_MAX >= 100
-    monkeypatch.setattr("p2pmem_protocol.graphset.ASIDE_KEPT_MAX", 3)
+    for module in ("graphset", "deciding"):
+        monkeypatch.setattr(f"p2pmem_protocol.{module}.ASIDE_KEPT_MAX", 3)
     graph_set = GraphSet(GRAPH, NETWORK)
     graph_set.set_head(roster({"alice": W}, 0, quotas=Quotas(live_items=2)), T0)
     shares = [share("alice", number, issued=T0 - number * MINUTE, life=DAY) for number in range(1, 10)]
@@ -119,7 +120,8 @@ def test_much_that_ends_at_once_leaves_the_sums_right() -> None:
 
 
 def test_what_a_principal_puts_aside_by_its_own_doing_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("p2pmem_protocol.graphset.ASIDE_KEPT_MAX", 3)
+    for module in ("graphset", "deciding"):
+        monkeypatch.setattr(f"p2pmem_protocol.{module}.ASIDE_KEPT_MAX", 3)
     graph_set = GraphSet(GRAPH, NETWORK)
     graph_set.set_head(roster({"alice": W}, 0, quotas=Quotas(cuts=4)), T0)
     for number in range(1, 20):
