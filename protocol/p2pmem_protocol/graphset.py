@@ -11,7 +11,7 @@ that was admitted and is not gone), the head roster and the latest time that was
     5  evidence    is in while a share or publish of its subject is, of each meaning the lowest id (rules E1, E3, E4)
 
 Steps never look back, so a change is followed downwards only. An ordinary share costs a few dictionary look-ups and one
-insertion into its author's sorted list; a head change settles everything.
+insertion into its author's line; a head change settles the members that it judges otherwise.
 
 What a head or a revocation cuts is kept aside for 24 hours, and as long as the graph is forked or has no head (rule
 H3). What an older one of the same author pushes out of the quota is kept aside until it ends: it comes back where room
