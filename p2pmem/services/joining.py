@@ -16,8 +16,8 @@ from p2pmem_protocol.join import ANSWER_BYTES_MAX, TOKEN_BYTES, Answer, Ask, Cha
 from p2pmem_protocol.names import Address, GraphId
 from p2pmem_protocol.roster import Member, Role
 
-from p2pmem.face import NotFoundError
 from p2pmem.exchange.holdings import OWN
+from p2pmem.face import NotFoundError
 from p2pmem.ledger.batch import Batch
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from p2pmem.face import MemberChange, NewMember
 from p2pmem_devnet.cluster import Cluster, hours, minutes, seconds
 from p2pmem_devnet.cluster_node import ClusterNode, JobFailedError
 from p2pmem_devnet.cluster_settled import NotSettledError
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.trust import Trust
+
+from p2pmem.face import MemberChange, NewMember
 
 LARGE = "".join(f'ex:line{n} ex:says "{n} {"x" * 80}" .\n' for n in range(2_000))
 """More than fits inline, so it travels as an attachment."""
