@@ -6,9 +6,9 @@
         await cluster.settled()
         assert bo.sees(asset)
 
-The fixture is a `Cluster` of five nodes in virtual time, audited when the test ends. `@pytest.mark.cluster(n=3, quorum=2)` changes what it is made
-of (`audit=False` leaves the audit out), `--cluster-seed` its seed. Without that the seed is made of the test's name, so a run can be made again; it is
-printed when the test fails.
+The fixture is a `Cluster` of five nodes in virtual time, audited when the test ends. `@pytest.mark.cluster(n=3,
+quorum=2)` changes what it is made of (`audit=False` leaves the audit out), `--cluster-seed` its seed. Without that the
+seed is made of the test's name, so a run can be made again; it is printed when the test fails.
 """
 
 from __future__ import annotations

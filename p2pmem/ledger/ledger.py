@@ -162,6 +162,9 @@ class Ledger:
             graph.set.revoked_peer_serial(speaker.agent, peer) >= speaker.serial for graph in self.graphs.values()
         )
 
+    def is_delegation_revoked(self, principal: Address, agent: Address, serial: int) -> bool:
+        return any(graph.set.revoked_agent_serial(principal, agent) >= serial for graph in self.graphs.values())
+
     # Writing
 
     async def commit(self, batch: Batch, also: Callable[[sqlite3.Connection], object] | None = None) -> None:

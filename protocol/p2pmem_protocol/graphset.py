@@ -85,6 +85,11 @@ class GraphSet(Holdings):
         """The head, read for questions of rights."""
         return self._rights
 
+    def revoked_agent_serial(self, principal: Address, agent: Address) -> int:
+        """Up to which serial the principal has ended its delegations to the agent; 0 for none (rule D1)."""
+        revoke = self._revoked.get((principal, agent))
+        return revoke.revoked_serial if revoke is not None else 0
+
     def reconciled(self, t_ms: int, kinds: Collection[Kind] | None = None) -> list[tuple[int, bytes]]:
         """R(t): the set as it will be a minute after `t_ms`, as (place, id) in order (rule R1).
 

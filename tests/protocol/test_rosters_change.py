@@ -139,6 +139,13 @@ def test_k1_of_a_leaked_key_nothing_is_kept() -> None:
     assert len(peer.set) == 1
 
 
+def test_k1_what_a_leaked_agent_key_said_for_a_removed_principal_is_not_kept() -> None:
+    head = roster({**MEMBERS, "helper": W}, 2)
+    peer = Peer(head, T0, share("alice"), share("helper", act=act_for("alice", "helper")))
+    changes = (RemoveMember(address("alice")), RemoveMember(address("helper"), keeps_words=False))
+    assert plan(peer, *changes).body.kept == (share("alice").id,)
+
+
 def test_k2_a_change_of_owner_lists_the_old_owners_retracts_of_others_words() -> None:
     moderation = retract("owner", "alice", mode=RetractMode.KEEP)
     peer = Peer(HEAD, T0, share("alice"), moderation)

@@ -71,6 +71,16 @@ class Twins:
         self._note(self.fast.sweep(t_ms))
         self.naive.tidy(t_ms)
 
+    def restart(self, t_ms: int) -> None:
+        """As a node does: what is known comes back from the ledger as it stood, and nothing changes by that."""
+        items = {item.id: item for item in self.history.pool}
+        again = GraphSet(GRAPH, NETWORK)
+        for record in self.fast.known():
+            again.restore(items[record.id], size_of(items[record.id]), record.state, record.since_ms)
+        changes = again.set_head(self.fast.head, t_ms, forked=self.fast.is_forked)
+        assert (changes.entered, changes.left, changes.aside) == ((), (), ())
+        self.fast = again
+
     def _note(self, changes: Changes) -> None:
         """Follow the changes as a ledger does."""
         self.ids.update(changes.entered)
@@ -134,6 +144,8 @@ def run(seed: int) -> None:
             twins.admit(waiting.pop(), t_ms)
         else:
             twins.admit(rng.choice(history.pool), t_ms)
+        if rng.random() < 0.03:
+            twins.restart(t_ms)
         if rng.random() < 0.15:
             twins.compare(t_ms)
     twins.compare(t_ms)

@@ -86,15 +86,13 @@ async def _run(story: Story, point: str, at: int, seed: int) -> bool:
 
 def _walk(story: Story, point: str, begin: int, step: int) -> int:
     """Die at every `step`-th passage of the point until the story is over; returns how often that was."""
-    crashed = 0
-    for at in range(begin, 80, step):
+    for crashed, at in enumerate(range(begin, 80, step)):
         try:
             died = trio.run(_run, story, point, at, at, clock=MockClock(autojump_threshold=0))
         except BaseException as error:
             raise AssertionError(f"{story.__name__}: died at {point} number {at}") from error
         if not died:
             return crashed
-        crashed += 1
     raise AssertionError("the story never ends")
 
 
