@@ -196,7 +196,7 @@ class Cluster:
         """A test may part members at once, and each part is to go on: members learn of each other from the owner."""
         wanted = len(self.nodes) - 1
         for node in self.nodes if wanted <= ALL_CONNECTED_MAX else ():
-            while len(node.inside.services.sessions.all()) < wanted:  # noqa: ASYNC110 - sessions tell nobody
+            while len(node.inside.services.sessions.all()) < wanted:
                 await trio.sleep(_FIRST_LOOK_S)
 
     # Nodes that come and go

@@ -109,14 +109,14 @@ class Account:
     """One principal's things. `usage` is of those charged things that are in the set, `over` counts those aside.
 
     `revokes` and `retracts` are the cuts that count within the quota, in order; `cuts` are all that are known.
-    `by_agent` holds everything else of this principal that is known, by who signed it.
+    `by_agent` holds everything else of this principal that is known, by who signed it and by its id.
     """
 
     __slots__ = ("_blocks", "by_agent", "cuts", "over", "principal", "retracts", "revokes", "usage")
 
     def __init__(self, principal: Address) -> None:
         self.principal = principal
-        self.by_agent: dict[Address, set[Record]] = {}
+        self.by_agent: dict[Address, dict[bytes, Record]] = {}
         self.cuts: dict[bytes, Cut] = {}
         self.revokes: list[RevokeRecord] = []
         self.retracts: list[RetractRecord] = []

@@ -15,9 +15,9 @@ from p2pmem_devnet.cluster import Cluster, hours, seconds
 async def main(seed):
     async with Cluster(4, seed=seed, quorum=2) as cluster:
         cluster.slow(delay=seconds(0.02), jitter=seconds(0.03))
-        cluster.lose(every=hours(0.2))
+        cluster.lose(every=hours(0.5))
         chance = random.Random(seed)
-        for n in range(12):
+        for n in range(8):
             node, victim = chance.sample(cluster.nodes, 2)
             asset = await node.share(f"ex:s{n} ex:p ex:o{n} .", ttl=hours(chance.choice([1, 2])))
             with cluster.partition([victim], [it for it in cluster.nodes if it is not victim]):
@@ -43,7 +43,7 @@ def test_the_same_seed_gives_the_same_trace_in_two_processes() -> None:
     first, again, other = (_run(seed, hash_seed) for seed, hash_seed in ((1, "1"), (1, "2"), (2, "1")))
     assert first == again
     assert first != other
-    assert int(first.split()[1]) > 100
+    assert int(first.split()[1]) > 80
 
 
 def _run(seed: int, hash_seed: str) -> str:
