@@ -111,14 +111,14 @@ class Account:
 
     `revokes` and `retracts` are the cuts that count within the quota, `waiting` the retracts that were pushed out of
     it, each in order; `cuts` are all that are known. `by_agent` holds everything else of this principal that is known,
-    by who signed it.
+    by who signed it and by its id.
     """
 
     __slots__ = ("_blocks", "by_agent", "cuts", "over", "principal", "retracts", "revokes", "usage", "waiting")
 
     def __init__(self, principal: Address) -> None:
         self.principal = principal
-        self.by_agent: dict[Address, set[Record]] = {}
+        self.by_agent: dict[Address, dict[bytes, Record]] = {}
         self.cuts: dict[bytes, Cut] = {}
         self.revokes: list[RevokeRecord] = []
         self.retracts: list[RetractRecord] = []

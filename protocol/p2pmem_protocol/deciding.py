@@ -112,7 +112,7 @@ class Deciding(Holdings):
         rights = self._rights
         charged: list[Record] = []
         revoked: list[Record] = []
-        for record in [record for records in account.by_agent.values() for record in records]:
+        for record in [record for records in account.by_agent.values() for record in records.values()]:
             if isinstance(record, SealedRecord) and self._is_erased(record):
                 self._move(record, State.ERASED, t_ms)
             elif rights is None or rights.problem(record) is not None:

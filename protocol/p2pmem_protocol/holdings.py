@@ -212,7 +212,7 @@ class Holdings:
         record.principal = account.principal
         if record.author == record.principal:
             record.author = record.principal
-        account.by_agent.setdefault(record.author, set()).add(record)
+        account.by_agent.setdefault(record.author, {})[record.id] = record
         if record.ends_at_ms != FOREVER:
             heappush(self._expiries, (record.ends_at_ms, record.id))
         if isinstance(record, SealedRecord):
@@ -299,7 +299,7 @@ class Holdings:
             del account.cuts[record.id]
         else:
             records = account.by_agent[record.author]
-            records.discard(record)
+            records.pop(record.id, None)
             if not records:
                 del account.by_agent[record.author]
         if isinstance(record, SealedRecord):
