@@ -130,7 +130,7 @@ class Admission:
         """Put what the set says has changed into the batch."""
         if not changes:
             return
-        graph.changed()
+        graph.changed(changes)
         batch.returned += [(graph.id, item_id) for item_id in changes.entered if item_id != new]
         batch.moved += [(graph.id, it.id, it.state) for it in (*changes.left, *changes.aside)]
         for departure in changes.left:

@@ -22,7 +22,7 @@ refused and not kept.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import TypeVar
@@ -108,6 +108,21 @@ class GraphSet(Holdings):
                 found.append((record.ends_at_ms, record.id))
         found.sort()
         return found
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether somebody has more than his quota: then what counts later is not only what has not ended by then."""
+        return any(account.over for account in self._accounts.values())
+
+    def place_of(self, item_id: bytes) -> int | None:
+        """Where a thing in the set stands in `reconciled`; None when that of others has changed with it."""
+        record = self._records[item_id]
+        if isinstance(record, EvidenceRecord):
+            sealed = self._version_of(record.subject).sealed
+            return max((other.ends_at_ms for other in sealed if other.state is State.IN), default=None)
+        if isinstance(record, SealedRecord) and self._version_of(record.key).evidence:
+            return None
+        return record.ends_at_ms
 
     # Changing
 
