@@ -7,7 +7,6 @@ one machine share.
 
 from __future__ import annotations
 
-import gc
 import json
 import resource
 import sys
@@ -24,7 +23,7 @@ from p2pmem.face import NewGraph, NewMember
 from p2pmem.keyring import Keyring
 from p2pmem.ledger.batch import Delta
 from p2pmem.net.libp2p_host import Libp2pNetwork
-from p2pmem.node import Node, NodeSettings, Places, Surroundings, open_node
+from p2pmem.node import Node, NodeSettings, Places, Surroundings, open_node, tune_garbage_collection
 from p2pmem.store.terms import Iri
 
 STATEMENT_BYTES: Final = 200
@@ -272,6 +271,7 @@ async def main(directory: str, number: int, profile: str) -> None:
     places = Places(home / "ledger.sqlite", home / "store", home / "text.sqlite", home / "snapshots")
     settings = NodeSettings("bench", label=f"node {number}")
     async with open_node(settings, Keyring.of(key), network, places, Surroundings()) as node:
+        tune_garbage_collection()
         print(json.dumps({"number": 0, "ready_s": time.monotonic() - begin}), flush=True)
         if not profile:
             await BenchNode(node, key.address).run()
@@ -288,5 +288,4 @@ async def main(directory: str, number: int, profile: str) -> None:
 
 
 if __name__ == "__main__":
-    gc.collect()
     trio.run(main, sys.argv[1], int(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else "")

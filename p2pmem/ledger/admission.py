@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from p2pmem_jobs import Blocking
+from p2pmem_protocol import record_bytes
 from p2pmem_protocol.bodies import Sealed
 from p2pmem_protocol.content import Content, check_canonical
 from p2pmem_protocol.envelope import Envelope, Item
@@ -113,8 +114,9 @@ class Admission:
                 content = _content_of(item)
 
         changes = graph.set.admit(item, size, batch.at_ms, check_rest=check_rest)
-        batch.items.append((graph.id, NewItem(item.id, item.kind, data)))
         record = graph.set.record(item.id)
+        assert record is not None
+        batch.items.append((graph.id, NewItem(item.id, item.kind, data, record_bytes.to_bytes(record))))
         if isinstance(record, SealedRecord):
             if content is not None:
                 batch.contents[record.content_hash] = content

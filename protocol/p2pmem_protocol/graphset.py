@@ -128,9 +128,12 @@ class GraphSet(Holdings):
 
     def restore(self, item: Item, encoded_size_bytes: int, state: State, since_ms: int = 0) -> None:
         """Put back a known thing from the ledger, untested, as it stood. Call `set_head` when all are back."""
+        self.restore_record(record_of(item, encoded_size_bytes), state, since_ms)
+
+    def restore_record(self, record: Record, state: State, since_ms: int = 0) -> None:
+        """The same for a record that the ledger has kept; it is this set's from now on."""
         if self._rights is not None:
             raise BugError("things are restored before the first head is set")
-        record = record_of(item, encoded_size_bytes)
         self._place(record)
         record.state = state
         record.since_ms = since_ms
