@@ -391,6 +391,10 @@ class Face(Protocol):
     async def join(self, invite: str, *, label: str) -> GraphView:
         """Use an invite. Returns once this node is on the roster and has adopted it."""
 
+    async def follow(self, graph: str, *, addresses: tuple[str, ...]) -> GraphView:
+        """Read an open graph without being listed in it, from nodes at these addresses. An invite without roles to an
+        open graph does the same by `join`."""
+
     async def join_requests(self, graph: str) -> tuple[JoinRequestView, ...]: ...
 
     async def decide_join(self, request: str, *, approve: bool) -> None: ...

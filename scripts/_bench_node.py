@@ -89,7 +89,7 @@ class Blocks(trio.abc.Instrument):
 
     def __init__(self) -> None:
         self.longest_ms = 0.0
-        self._begin = 0.0
+        self._begin = float("inf")
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
         self._begin = time.monotonic()
@@ -116,8 +116,8 @@ class BenchNode:
         new = NewGraph(slug, members=tuple(NewMember(member, ROLES) for member in members))
         return {"graph": (await self._node.face.found(new)).graph}
 
-    async def invite(self, graph: str) -> dict[str, Any]:
-        return {"invite": await self._node.face.invite(graph, roles=(), uses=99, life_ms=86_400_000)}
+    async def invite(self, graph: str, roles: list[str]) -> dict[str, Any]:
+        return {"invite": await self._node.face.invite(graph, roles=tuple(roles), uses=99, life_ms=86_400_000)}
 
     async def join(self, invite: str) -> dict[str, Any]:
         return {"graph": (await self._node.face.join(invite, label="")).graph}

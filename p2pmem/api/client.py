@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -57,6 +58,8 @@ class HttpFace:
             timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S),
             # neither a proxy nor a .netrc has a say in what stays on this machine
             trust_env=False,
+            # no certificate is ever looked at; to load those that are trusted elsewhere takes longer than a call
+            verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
             follow_redirects=False,
         )
 
@@ -94,6 +97,9 @@ class HttpFace:
 
     async def join(self, invite: str, *, label: str) -> GraphView:
         return await self._ask(GraphView, "join", invite=invite, label=label)
+
+    async def follow(self, graph: str, *, addresses: tuple[str, ...]) -> GraphView:
+        return await self._ask(GraphView, "follow", graph=graph, addresses=addresses)
 
     async def join_requests(self, graph: str) -> tuple[JoinRequestView, ...]:
         return await self._ask(tuple[JoinRequestView, ...], "join_requests", graph=graph)

@@ -16,6 +16,7 @@ A context graph's name holds a slash, so graphs and references are never part of
     POST   /v1/graph/leave                  leave             {}
     POST   /v1/graph/invites                invite            {"invite": "p2pmem1..."}
     POST   /v1/join                         join              GraphView
+    POST   /v1/graph/follow                 follow            GraphView
     GET    /v1/join-requests                join_requests     {"requests": [JoinRequestView, ...]}
     POST   /v1/join-requests/decide         decide_join       {}
     POST   /v1/drafts                       draft             DraftView; the body is the file, the rest in the query
@@ -166,6 +167,7 @@ _TABLE: Final = (
         defaults={"uses": 1, "life_ms": INVITE_LIFE_MS, "ask": False},
     ),
     Call("join", "POST", "/v1/join", defaults={"label": ""}),
+    Call("follow", "POST", "/v1/graph/follow"),
     Call("join_requests", "GET", "/v1/join-requests", wrap="requests"),
     Call("decide_join", "POST", "/v1/join-requests/decide"),
     Call("draft", "POST", "/v1/drafts", file="data", defaults={"subgraph": "", "replace": False}),

@@ -6,6 +6,9 @@
 Gossip is quick and may lose; comparisons lose nothing. One is made on connect, on a head change, when a peer's state
 turns out to differ, about ten seconds after something new with three members drawn by lot, and every minute with all.
 
+What is in an open graph goes by its topic instead of by member streams, to members and readers alike (`open_gossip`);
+comparisons are the same for both.
+
 Where nothing happens that minute grows: after each comparison that found both equal, whoever made it, the next one with
 that member may wait twice as long, up to a quarter of an hour. Anything new here brings it back to a minute, and who
 has something new asks the others, so what gossip lost is found as soon as before.
@@ -26,26 +29,34 @@ from p2pmem_protocol.errors import MisuseError, OutsideError, RefusedError
 from p2pmem_protocol.frames import Peers
 from p2pmem_protocol.gossip import Close, Command, Compare, Gossip, GossipStatistics, Reconcile, Wake
 from p2pmem_protocol.hello import SYNC_PROTOCOL
+from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import GraphId
 
 from p2pmem.exchange.fetching import Fetching
 from p2pmem.exchange.holdings import Holdings, How
 from p2pmem.exchange.link import Link, Recent, ticks_ms
+from p2pmem.exchange.open_gossip import OpenGossip
+from p2pmem.exchange.open_reading import OpenReading
 from p2pmem.exchange.sync_client import Comparison, SyncClient
 from p2pmem.exchange.sync_server import SyncServer
 from p2pmem.ledger.batch import Delta
 from p2pmem.net.dialer import Dialer
 from p2pmem.net.framing import FrameReader
+from p2pmem.net.greet import NotWelcomeError
 from p2pmem.net.seam import Network, PeerId, Stream
 from p2pmem.net.sessions import Session, Sessions
+from p2pmem.net.topics import OpenTopics
 
 log = logging.getLogger(__name__)
 
 PERIOD_S: Final = 60.0
 QUIET_PERIOD_S_MAX: Final = 15 * 60.0
+CONNECTED_ENOUGH: Final = 24
+DIALLED_AT_ONCE: Final = 12
 AFTER_NEWS_S: Final = 10.0
 AFTER_NEWS_MEMBERS: Final = 3
 DIFFERS_PAUSE_S: Final = 1.0
+CLOCK_LOOK_S: Final = 3600.0
 NO_PROGRESS_PAUSE_S: Final = 5.0
 
 
@@ -112,6 +123,7 @@ class Exchange:
         chance: random.Random,
         announce: Callable[[], tuple[str, ...]],
         penalise: Callable[[PeerId, RefusedError], None],
+        open_topics: OpenTopics,
     ) -> None:
         """`announce` gives the addresses that others may dial us at; `raw` the bytes of an item in the set."""
         self._network = network
@@ -141,8 +153,14 @@ class Exchange:
             peers=self._peers_of,
             penalise=penalise,
         )
-        self.dialer = Dialer(network, sessions.open, chance)
-        self.fetching = Fetching(holdings, self.client, self._members, penalise, chance)
+        self.dialer = Dialer(network, self._connected, chance)
+        self.fetching = Fetching(holdings, self.client, self._sources, penalise, chance)
+        self.open_gossip = OpenGossip(
+            network, open_topics, holdings, sessions.open_graphs, penalise, moved=self._acknowledged
+        )
+        self.open_reading = OpenReading(
+            network, self.client, sessions.open_graphs, self._note_comparisons, penalise, chance
+        )
 
     # Running
 
@@ -155,7 +173,17 @@ class Exchange:
             nursery.start_soon(self._run_ticks)
             nursery.start_soon(self._run_news)
             nursery.start_soon(self.fetching.run)
+            nursery.start_soon(self.open_gossip.run)
             task_status.started()
+
+    async def _connected(self, peer: PeerId) -> None:
+        """A peer that we want was dialled: be its member, or read the open graphs that it has."""
+        try:
+            await self._sessions.open(peer)
+        except NotWelcomeError:
+            if not any(self._sessions.open_graphs()):
+                raise
+            await self.open_reading.read(peer)
 
     async def serve(self, session: Session, stream: Stream, reader: FrameReader) -> None:
         """What `Sessions` runs as long as a session lasts."""
@@ -172,11 +200,12 @@ class Exchange:
         )
         comparer = _Comparer()
         self._links[peer], self._comparers[peer] = link, comparer
-        self._do(self._gossip.peer_joined(peer, self._sessions.graphs_of(session), ticks_ms()))
+        self._do(self._gossip.peer_joined(peer, self._streamed(session), ticks_ms()))
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_quietly, link.write)
                 nursery.start_soon(self._compare_with, session, comparer)
+                nursery.start_soon(self._judge_in_time, session)
                 await self._read(link)
                 nursery.cancel_scope.cancel()
         finally:
@@ -201,7 +230,9 @@ class Exchange:
         now_ms = ticks_ms()
         for item in delta.entered:
             self._recent.add(item.id, item.data)
-        if delta.source.how is How.ROUND:
+        if self._sessions.is_open(delta.graph):
+            self.open_gossip.heard(delta)
+        elif delta.source.how is How.ROUND:
             sizes = [(item.id, len(item.data)) for item in delta.entered]
             self._do(self._gossip.reconciled(delta.graph, sizes, now_ms))
         elif delta.entered:
@@ -218,29 +249,53 @@ class Exchange:
             self._head_changed(delta.graph)
         if delta.entered:
             self._news.set()
-            if delta.source.how is How.MEMBER:
+            if delta.source.how in (How.MEMBER, How.TOPIC):
                 self.fetching.look(delta.graph, delta.source.peer)
+            if any(item.kind is Kind.REVOKE for item in delta.entered):
+                self._judge_anew()
             for comparer in self._comparers.values():
                 comparer.news(self._spread())
 
     def _head_changed(self, graph: GraphId) -> None:
         self._gossip.head_changed(graph)
         self.client.head_changed(graph)
-        self._sessions.review()
-        for session in self._sessions.all():
-            share = self._gossip.graph_shared if self._sessions.may_have(session.peer, graph) else None
-            change = share or self._gossip.graph_unshared
-            self._do(change(session.peer, graph, ticks_ms()))
+        self._judge_anew()
+        self.open_gossip.look()
+        self.open_reading.begin_anew()
         for comparer in self._comparers.values():
             comparer.meets = True
         self._want_all(graph)
         self.dialer.dial_soon()
 
+    def _streamed(self, session: Session) -> frozenset[GraphId]:
+        """The graphs that go over this member's stream: gated ones. Open ones go by their topics."""
+        return frozenset(it for it in self._sessions.graphs_of(session) if not self._sessions.is_open(it))
+
+    def _judge_anew(self) -> None:
+        """What sessions allow may have changed: by a head, a revocation, the end of a credential."""
+        self._sessions.review()
+        now_ms = ticks_ms()
+        for session in self._sessions.all():
+            streamed = self._streamed(session)
+            for graph in self._sessions.graphs_with_head():
+                change = self._gossip.graph_shared if graph in streamed else self._gossip.graph_unshared
+                self._do(change(session.peer, graph, now_ms))
+
+    async def _judge_in_time(self, session: Session) -> None:
+        """Judge anew at the instant when a credential of this session ends."""
+        while ends := [end for it in session.speakers.speakers if (end := it.until_ms) > self._clock.now_ms()]:
+            # The wall clock may step, so it is looked at again now and then.
+            await trio.sleep(min((min(ends) - self._clock.now_ms()) / 1000, CLOCK_LOOK_S))
+            self._judge_anew()
+
     async def room(self, graph: GraphId) -> None:
         """Return once members take what is published: who publishes faster waits here. Cancel it with a scope."""
         with Listener((self._acknowledged,)) as listener:
-            while self._gossip.is_pressed(graph):
+            while self._is_pressed(graph):
                 await listener.wait()
+
+    def _is_pressed(self, graph: GraphId) -> bool:
+        return self.open_gossip.is_pressed if self._sessions.is_open(graph) else self._gossip.is_pressed(graph)
 
     # Commands of the machine
 
@@ -274,6 +329,7 @@ class Exchange:
     def compare_now(self, graph: GraphId | None = None) -> None:
         """Compare with everybody soon."""
         self._want_all(graph)
+        self.open_reading.want()
 
     def last_comparisons(self) -> dict[tuple[PeerId, GraphId], LastComparison]:
         return dict(self._compared)
@@ -306,6 +362,10 @@ class Exchange:
     def _members(self, graph: GraphId) -> list[PeerId]:
         """Whom we are connected to in a graph."""
         return [session.peer for session in self._sessions.all() if self._sessions.may_have(session.peer, graph)]
+
+    def _sources(self, graph: GraphId) -> list[PeerId]:
+        """Whom to ask for content: members, and of an open graph whoever we read it from."""
+        return [*self._members(graph), *(self.open_reading.peers() if self._sessions.is_open(graph) else ())]
 
     def _found_equal(self, peer: PeerId, graphs: Collection[GraphId]) -> None:
         """A peer asked for our state of these graphs and has the same: as good as having asked it."""
@@ -361,10 +421,13 @@ class Exchange:
         except OutsideError as error:
             log.info("sync.failed", extra={"peer": session.peer, "why": str(error)})
             return []
+        self._note_comparisons(session.peer, results)
+        return results
+
+    def _note_comparisons(self, peer: PeerId, results: list[Comparison]) -> None:
         now_ms = self._clock.now_ms()
         for result in results:
-            self._compared[session.peer, result.graph] = LastComparison(result, now_ms)
-        return results
+            self._compared[peer, result.graph] = LastComparison(result, now_ms)
 
     # Meeting other members
 
@@ -380,8 +443,15 @@ class Exchange:
         return (*self._announce(), *theirs)
 
     async def _meet(self, session: Session, graph: GraphId) -> None:
-        """Learn whom else the peer is connected to, and dial them."""
-        for address in await self.client.ask_peers(session.peer, graph, self._announce()):
+        """Learn whom else the peer is connected to, and dial them, until enough are connected: up to 25 members,
+        everybody is connected with everybody; of more, each with some by chance."""
+        addresses = list(await self.client.ask_peers(session.peer, graph, self._announce()))
+        self._chance.shuffle(addresses)
+        for address in addresses:
+            connected = {open_.peer for open_ in self._sessions.all()}
+            trying = len(self.dialer.wanted() - connected)
+            if len(connected) + min(trying, DIALLED_AT_ONCE) >= CONNECTED_ENOUGH:
+                return
             try:
                 self.dialer.want(address)
             except MisuseError:

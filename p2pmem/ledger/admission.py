@@ -164,7 +164,7 @@ class Admission:
         batch.contents[content_hash] = data
         self._ledger.hold(content_hash, data)
         graph.wanted.pop(content_hash, None)
-        batch.event(graph.id, "content", {record.key.asset for records in naming for record in records})
+        batch.event(graph.id, "content", sorted({record.key.asset for records in naming for record in records}))
         await self._ledger.commit(batch)
         return True
 

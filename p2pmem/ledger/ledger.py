@@ -110,10 +110,11 @@ class Ledger:
         database.read(ledger._load)
         now_ms = clock.now_ms()
         for graph in ledger.graphs.values():
-            head = graph.next_head()
+            head = graph.newest_whole()
             if head is not None:
                 graph.head = head
                 graph.set.set_head(head, now_ms, forked=graph.headers.head().forked)
+            graph.next_head()
         return ledger
 
     # Graphs
@@ -138,8 +139,10 @@ class Ledger:
         return self.graphs.setdefault(name.id, LedgerGraph.new(name, self.network, now_ms))
 
     def join_rows(self, connection: sqlite3.Connection, graph: LedgerGraph) -> None:
+        """Write that we take part, for the first time or again."""
         connection.execute(
-            "INSERT OR IGNORE INTO graph(id, creator, slug, joined_ms) VALUES (?, ?, ?, ?)",
+            "INSERT INTO graph(id, creator, slug, joined_ms) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT(id) DO UPDATE SET left_ms = NULL",
             (graph.id, graph.name.creator, graph.name.slug, graph.joined_ms),
         )
 
@@ -160,6 +163,9 @@ class Ledger:
         return any(
             graph.set.revoked_peer_serial(speaker.agent, peer) >= speaker.serial for graph in self.graphs.values()
         )
+
+    def is_delegation_revoked(self, principal: Address, agent: Address, serial: int) -> bool:
+        return any(graph.set.revoked_agent_serial(principal, agent) >= serial for graph in self.graphs.values())
 
     # Writing
 

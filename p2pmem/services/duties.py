@@ -80,8 +80,8 @@ class Duties:
         if delta.head_changed:
             graph = self._ledger.graphs.get(delta.graph)
             if graph is not None:
-                self._changed.update({(delta.graph, key): None for key in graph.set.assets()})
-        self._changed.update({(delta.graph, key): None for key in delta.assets})
+                self._changed.update({(delta.graph, key): None for key in sorted(graph.set.assets())})
+        self._changed.update({(delta.graph, key): None for key in sorted(delta.assets)})
 
     async def run(self) -> None:
         """First look at everything, then at what changes, until cancelled."""

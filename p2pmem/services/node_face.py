@@ -12,10 +12,10 @@ from p2pmem_protocol.bodies import Retract, RetractMode
 from p2pmem_protocol.content import check_canonical
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.evidence import Decision
-from p2pmem_protocol.join import Invite
+from p2pmem_protocol.join import ADDRESSES_MAX, Invite
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.merkle import prove
-from p2pmem_protocol.names import Address, AssetKey, check_name, hex_id, parse_hex_id
+from p2pmem_protocol.names import Address, AssetKey, GraphName, check_name, hex_id, parse_hex_id
 from p2pmem_protocol.roster import Access, Member, Role
 from p2pmem_protocol.trust import Floor, Trust
 from p2pmem_protocol.view import AssetView, VersionView, asset_view
@@ -57,7 +57,8 @@ from p2pmem.services.job_desk import JobDesk
 from p2pmem.services.joining import Joining
 from p2pmem.services.keeper import Keeper
 from p2pmem.services.membership import Founding, Membership
-from p2pmem.services.projector import Projector, floor_graphs, working_iri
+from p2pmem.services.placing import floor_graphs, working_iri
+from p2pmem.services.projector import Projector
 from p2pmem.services.showing import Showing, parse_reference
 from p2pmem.services.signing import Signing
 from p2pmem.store.query_worker import Queries
@@ -224,6 +225,11 @@ class NodeFace:
     async def join(self, invite: str, *, label: str) -> GraphView:
         graph = await self._s.joining.join(Invite.parse(invite), label or self._s.label)
         return self._graph_view(graph)
+
+    async def follow(self, graph: str, *, addresses: tuple[str, ...]) -> GraphView:
+        if not 1 <= len(addresses) <= ADDRESSES_MAX:
+            raise MisuseError(f"give 1 to {ADDRESSES_MAX} addresses of nodes that have the graph")
+        return self._graph_view(await self._s.joining.follow(GraphName.parse(graph), addresses))
 
     async def join_requests(self, graph: str) -> tuple[JoinRequestView, ...]:
         found = self._s.ledger.named(graph)

@@ -182,7 +182,8 @@ class MemoryFace:
 
     async def leave(self, graph: str) -> None:
         self._note("leave", graph=graph)
-        await self.graph(graph)
+        if (await self.graph(graph)).owner == AGENT:
+            raise MisuseError(f"the owner of {graph} cannot leave it")
         del self._graphs[graph]
 
     async def invite(self, graph: str, *, roles: tuple[str, ...], uses: int, life_ms: int, ask: bool = False) -> str:
@@ -194,7 +195,13 @@ class MemoryFace:
         self._note("join", invite=invite, label=label)
         if not invite.startswith("p2pmem1"):
             raise MisuseError("this is not an invite: it is one word that begins with p2pmem1")
-        return await self.found(NewGraph("joined"))
+        made = await self.found(NewGraph("joined"))
+        self._graphs[made.graph] = replace(made, owner=OTHER)
+        return self._graphs[made.graph]
+
+    async def follow(self, graph: str, *, addresses: tuple[str, ...]) -> GraphView:
+        self._note("follow", graph=graph, addresses=addresses)
+        return await self.found(NewGraph("followed"))
 
     async def join_requests(self, graph: str) -> tuple[JoinRequestView, ...]:
         self._note("join_requests", graph=graph)
