@@ -93,13 +93,31 @@ class GraphSet(Deciding):
         found.sort()
         return found
 
+    @property
+    def is_crowded(self) -> bool:
+        """Whether somebody has more than his quota: then what counts later is not only what has not ended by then."""
+        return any(account.over for account in self._accounts.values())
+
+    def place_of(self, item_id: bytes) -> int | None:
+        """Where a thing in the set stands in `reconciled`; None when that of others has changed with it."""
+        record = self._records[item_id]
+        if isinstance(record, EvidenceRecord):
+            sealed = self._version_of(record.subject).sealed
+            return max((other.ends_at_ms for other in sealed if other.state is State.IN), default=None)
+        if isinstance(record, SealedRecord) and self._version_of(record.key).evidence:
+            return None
+        return record.ends_at_ms
+
     # Changing
 
     def restore(self, item: Item, encoded_size_bytes: int, state: State, since_ms: int = 0) -> None:
         """Put back a known thing from the ledger, untested, as it stood. Call `set_head` when all are back."""
+        self.restore_record(record_of(item, encoded_size_bytes), state, since_ms)
+
+    def restore_record(self, record: Record, state: State, since_ms: int = 0) -> None:
+        """The same for a record that the ledger has kept; it is this set's from now on."""
         if self._rights is not None:
             raise BugError("things are restored before the first head is set")
-        record = record_of(item, encoded_size_bytes)
         self._place(record)
         record.state = state
         record.since_ms = since_ms
