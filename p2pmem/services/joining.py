@@ -117,7 +117,8 @@ class Joining:
     async def join(self, invite: Invite, label: str) -> LedgerGraph:
         """Ask until this node's agent is listed and the roster is adopted; at most a minute.
 
-        An invite without a token to an open graph makes this node a reader of it. Raises `MisuseError` when nobody lets us in, `OutsideError` when nobody can be reached.
+        An invite without a token to an open graph makes this node a reader of it. Raises `MisuseError` when nobody lets
+        us in, `OutsideError` when nobody can be reached.
         """
         if invite.network != self._ledger.network:
             raise MisuseError("the invite is for another network than this node is configured for (node.network)")
