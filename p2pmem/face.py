@@ -413,6 +413,22 @@ class Face(Protocol):
     async def share(self, graph: str, name: str, *, ttl_ms: int | None) -> JobView:
         """Seal if unsealed, and share the draft `name`. Sharing the same again renews it."""
 
+    async def share_data(
+        self,
+        graph: str,
+        name: str,
+        data: bytes,
+        *,
+        format: str | None,
+        base: str | None,
+        subgraph: str,
+        ttl_ms: int | None,
+    ) -> JobView:
+        """Share statements as the next version of an asset at once, without a draft. `ttl_ms` None: the default.
+
+        Raises a `MisuseError` when they cannot be; then nothing is shared, and there is no job.
+        """
+
     async def publish(self, graph: str, reference: str) -> JobView: ...
 
     async def endorse(self, graph: str, reference: str, *, reason: str, withdraw: bool) -> JobView: ...

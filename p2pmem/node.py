@@ -23,6 +23,7 @@ from p2pmem_jobs.database import no_crash
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.names import Address, network_id
 
+from p2pmem import crash_points
 from p2pmem.config import Config
 from p2pmem.exchange.exchange import Exchange
 from p2pmem.face import Face
@@ -163,7 +164,7 @@ async def open_node(
         papers = await OwnPapers.open(keyring, ledger, net.peer_id)
         queue = Queue(database, clock=at.clock, random_bytes=at.random_bytes, crash_point=at.crash_point)
         built = _Built(settings, keyring, ledger, net, papers, queue, imports, at, chain, topics)
-        built.build(store, queries, Projector(ledger, store, text, at.blocking), Recalling(ledger, text, built.showing))
+        built.build(store, queries, Projector(ledger, store, text, keyring), Recalling(ledger, text, built.showing))
         nursery = await stack.enter_async_context(_nursery())
         await built.start(nursery)
         await stack.enter_async_context(queue.run(drain_s=DRAIN_S))
@@ -407,8 +408,19 @@ async def _open_chain(config: Config, keyring: Keyring) -> AsyncIterator[OpenCha
         yield OpenChain(chain, settings)
 
 
-async def run_node(home: Home, config: Config, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
-    """Run the node of a home directory with libp2p and HTTP until cancelled. Reports its HTTP address when ready."""
+async def run_node(
+    home: Home,
+    config: Config,
+    *,
+    stop: trio.Event | None = None,
+    task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Run the node of a home directory with libp2p and HTTP until `stop` is set. Reports its HTTP address when ready.
+
+    Stopped, it answers what was asked and brings running jobs to a good place, within seconds. Cancelled, it ends at
+    once. Nothing that was acknowledged is lost either way.
+    """
+    stopping = trio.Event() if stop is None else stop
     home.need()
     from p2pmem.api.server import serve_http
     from p2pmem.net.gossipsub import open_gossip
@@ -423,19 +435,20 @@ async def run_node(home: Home, config: Config, *, task_status: trio.TaskStatus[s
     settings = NodeSettings(
         config.network, config.label, config.announce, reviews_by_itself=config.review_policy == "auto"
     )
+    surroundings = Surroundings(crash_point=crash_points.from_environment())
     async with (
         _open_chain(config, keyring) as chain,
         open_node(
-            settings, keyring, network, Places.of(home), Surroundings(), chain, partial(open_gossip, identity_seed=seed)
+            settings, keyring, network, Places.of(home), surroundings, chain, partial(open_gossip, identity_seed=seed)
         ) as node,
         trio.open_nursery() as nursery,
     ):
-        serve = partial(serve_http, node.face, token, config.http_host, config.http_port)
+        serve = partial(serve_http, node.face, token, config.http_host, config.http_port, stop=stopping)
         url: str = await nursery.start(serve)
         _write_run_file(home, url, node.network)
         try:
             task_status.started(url)
-            await trio.sleep_forever()
+            await stopping.wait()
         finally:
             home.run_file.unlink(missing_ok=True)
 

@@ -172,8 +172,7 @@ class BenchNode:
 
     async def _share_one(self, graph: str, name: str, data: bytes) -> None:
         face = self._node.face
-        await face.draft(graph, name, data, format="nt", base=None, subgraph="", replace=False)
-        job = await face.share(graph, name, ttl_ms=None)
+        job = await face.share_data(graph, name, data, format="nt", base=None, subgraph="", ttl_ms=None)
         if job.state in ("queued", "running"):
             job = await face.job(job.id, wait_ms=60_000)
         if job.state != "succeeded":

@@ -91,9 +91,10 @@ async def until(face: Face, holds: Callable[[], Awaitable[bool]], otherwise: str
 async def poll(holds: Callable[[], Awaitable[bool]], otherwise: str, every_s: float = 0.05) -> None:
     """Wait for what no ledger tells, such as connections and the clock. `StoryError` after a minute."""
     with trio.move_on_after(PATIENCE_S):
-        while not await holds():
+        while True:
+            if await holds():
+                return
             await trio.sleep(every_s)
-        return
     raise StoryError(f"{otherwise}, after {PATIENCE_S:.0f} s of waiting")
 
 

@@ -24,6 +24,7 @@ from p2pmem_protocol.trust import Trust
 from p2pmem.face import JobView, Layer, NewGraph, RecallAnswer, RecallHit, TrustView, VersionView
 from p2pmem.keyring import Keyring
 from p2pmem.net.libp2p_host import Libp2pNetwork
+from p2pmem.net.seam import PeerId
 from p2pmem_devnet.facts import AssetFacts, look
 from p2pmem_devnet.fleet import Fleet, NodeProcess
 from p2pmem_devnet.group import Group, StoryError, finished, found, on_all, poll, result_of, until
@@ -36,8 +37,8 @@ CONTRADICTION: Final = "a-quick-look"
 FINDING_SUBJECT: Final = "https://example.org/perovskite/finding-17"
 CONTRADICTION_SUBJECT: Final = "https://example.org/perovskite/note-4"
 QUESTION: Final = "how much efficiency does the film annealed at 120 °C keep?"
-TTL_LEAST_S: Final = 15.0
-"""The contradiction lives at least so long, and longer where starting was slow: it has to be recalled once."""
+TTL_S: Final = 12.0
+"""So long the contradiction lives: it has to be recalled once before it goes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ class Story:
         self._teller.say(
             f"{group.founder.name} founds the gated context graph “{SLUG}” with {word(len(group.members))} members: "
             f"{self._m} of the {len(group.others)} others have to approve before anything is ConsensusVerified. "
-            f"{and_list(group.names(group.others)).capitalize()} {'join' if len(group.others) > 1 else 'joins'}."
+            f"{and_list(group.names(group.others))} {'join' if len(group.others) > 1 else 'joins'}."
         )
         return group
 
@@ -199,7 +200,7 @@ class Story:
         times = and_list([f"{name} after {seconds(took)}" for name, took in sorted(visible_s.items(), key=_second)])
         self._teller.say(
             f"{group.founder.name} seals and shares it, for {round((version.expires_ms - _now_ms()) / DAY_MS)} days, "
-            f"under the root {short(version.root)}. {times.capitalize()} could query it."
+            f"under the root {short(version.root)}. {times} could query it."
         )
         return job
 
@@ -224,9 +225,10 @@ class Story:
         async with Libp2pNetwork(identity_seed=secrets.token_bytes(32)) as net:
             mallory = Outsider(net, network, key)
             read = await mallory.read_open(author.peer_address, GraphId(parse_hex_id(board.id)), canary.encode())
-            before = net.statistics().peers[author.peer].stream_received_bytes
+            before = net.statistics().peers[PeerId(author.peer)].stream_received_bytes
             hauls = self.outcome.hauls
             await on_all(group.members, lambda node: _visit(mallory, node, known, hauls))
+            hauls.sort(key=lambda haul: group.names().index(haul.node))
             own = next(haul for haul in hauls if haul.node == author.name)
             own.counted_bytes -= before
         self.outcome.open_read = read
@@ -236,10 +238,11 @@ class Story:
         leaks = sum(haul.graph_bytes for haul in hauls)
         told = sum(haul.greeting_bytes + haul.no_bytes for haul in hauls)
         streams, questions = (sum(values) for values in zip(*((it.streams, it.questions) for it in hauls), strict=True))
+        dialled = and_list([haul.node for haul in hauls])
         self._teller.say(
-            f"mallory, member of nothing, knows the graph's id, an envelope's id and the content's hash, and shows "
-            f"a credential copied from {self._fleet.__iter__().__next__().name}. It dials {and_list([it.node for it in hauls])}, tries "
-            f"{hauls[0].refused_protocols} stock protocols and asks {questions} times on {streams} streams. It gets {leaks} bytes of the "
+            f"mallory, member of nothing, knows the graph's id, an envelope's id and the hash of the content, and "
+            f"shows a credential copied from {hauls[0].node}. It dials {dialled}, tries {hauls[0].refused_protocols} "
+            f"stock protocols on each, and asks {questions} times on {streams} streams. It gets {leaks} bytes of the "
             f"graph: in {told:,} bytes on its connections there is only the public greeting and one answer, no, the "
             "same bytes as for a graph that does not exist."
         )
@@ -257,7 +260,7 @@ class Story:
 
     async def _contradict(self, group: Group, cast: Cast) -> VersionView:
         doubter = cast.doubter
-        ttl_s = max(TTL_LEAST_S, 2 * self._teller.told[0].at_s + TTL_LEAST_S)
+        ttl_s = TTL_S
         await doubter.face.draft(
             group.graph,
             CONTRADICTION,

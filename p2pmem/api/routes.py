@@ -24,6 +24,7 @@ A context graph's name holds a slash, so graphs and references are never part of
     DELETE /v1/drafts                       discard           {}
     POST   /v1/drafts/seal                  seal              DraftView
     POST   /v1/share                        share             JobView
+    POST   /v1/share/data                   share_data        JobView; the body is the file
     POST   /v1/publish                      publish           JobView
     POST   /v1/endorse                      endorse           JobView
     POST   /v1/verify                       verify            JobView
@@ -174,6 +175,7 @@ _TABLE: Final = (
     Call("discard", "DELETE", "/v1/drafts"),
     Call("seal", "POST", "/v1/drafts/seal"),
     Call("share", "POST", "/v1/share"),
+    Call("share_data", "POST", "/v1/share/data", file="data", defaults={"subgraph": ""}),
     Call("publish", "POST", "/v1/publish"),
     Call("endorse", "POST", "/v1/endorse", defaults={"reason": "", "withdraw": False}),
     Call("verify", "POST", "/v1/verify"),

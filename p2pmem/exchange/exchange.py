@@ -51,6 +51,8 @@ log = logging.getLogger(__name__)
 
 PERIOD_S: Final = 60.0
 QUIET_PERIOD_S_MAX: Final = 15 * 60.0
+CONNECTED_ENOUGH: Final = 24
+DIALLED_AT_ONCE: Final = 12
 AFTER_NEWS_S: Final = 10.0
 AFTER_NEWS_MEMBERS: Final = 3
 DIFFERS_PAUSE_S: Final = 1.0
@@ -233,13 +235,16 @@ class Exchange:
         elif delta.source.how is How.ROUND:
             sizes = [(item.id, len(item.data)) for item in delta.entered]
             self._do(self._gossip.reconciled(delta.graph, sizes, now_ms))
-        else:
+        elif delta.entered:
+            commands: dict[Command, None] = {}
             for item in delta.entered:
                 if delta.source.how is How.MEMBER:
                     giver = delta.source.peer
-                    self._do(self._gossip.admitted(delta.graph, item.id, len(item.data), giver, now_ms))
+                    done = self._gossip.admitted(delta.graph, item.id, len(item.data), giver, now_ms)
                 else:
-                    self._do(self._gossip.published(delta.graph, item.id, len(item.data), now_ms))
+                    done = self._gossip.published(delta.graph, item.id, len(item.data), now_ms)
+                commands.update(dict.fromkeys(done))
+            self._do(commands)
         if delta.head_changed:
             self._head_changed(delta.graph)
         if delta.entered:
@@ -438,8 +443,15 @@ class Exchange:
         return (*self._announce(), *theirs)
 
     async def _meet(self, session: Session, graph: GraphId) -> None:
-        """Learn whom else the peer is connected to, and dial them."""
-        for address in await self.client.ask_peers(session.peer, graph, self._announce()):
+        """Learn whom else the peer is connected to, and dial them, until enough are connected: up to 25 members,
+        everybody is connected with everybody; of more, each with some by chance."""
+        addresses = list(await self.client.ask_peers(session.peer, graph, self._announce()))
+        self._chance.shuffle(addresses)
+        for address in addresses:
+            connected = {open_.peer for open_ in self._sessions.all()}
+            trying = len(self.dialer.wanted() - connected)
+            if len(connected) + min(trying, DIALLED_AT_ONCE) >= CONNECTED_ENOUGH:
+                return
             try:
                 self.dialer.want(address)
             except MisuseError:

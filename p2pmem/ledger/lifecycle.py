@@ -128,4 +128,7 @@ def _event_iri(step: LifecycleStep) -> str:
 
 
 def _iso(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{at_ms % 1000:03}Z"
+    """The instant as XML Schema writes it in its canonical form, which has no trailing zeros."""
+    text = datetime.fromtimestamp(at_ms // 1000, UTC).isoformat()[:19]
+    fraction = f"{at_ms % 1000:03}".rstrip("0")
+    return f"{text}.{fraction}Z" if fraction else f"{text}Z"

@@ -24,7 +24,7 @@ from p2pmem_protocol.hello import MEMBER_PROTOCOL, Greeting, Proof, Speaker, Spe
 from p2pmem_protocol.names import Address, GraphId, NetworkId
 
 from p2pmem.net.framing import FrameReader
-from p2pmem.net.greet import greet_as_listener, greet_as_opener
+from p2pmem.net.greet import NotWelcomeError, greet_as_listener, greet_as_opener
 from p2pmem.net.seam import Network, PeerId, Stream
 
 log = logging.getLogger(__name__)
@@ -122,7 +122,10 @@ class Sessions:
 
     def graphs_of(self, session: Session) -> frozenset[GraphId]:
         """The context graphs that may move between us and this peer, by heads, revocations and time as they are now."""
-        names = self.names_of(session.speakers, session.peer)
+        return self._shared(session.speakers, session.peer)
+
+    def _shared(self, speakers: Speakers, peer: PeerId) -> frozenset[GraphId]:
+        names = self.names_of(speakers, peer)
         return frozenset(
             graph
             for graph in self._membership.graphs_with_head()
@@ -186,6 +189,8 @@ class Sessions:
             ours = Greeting.ours(self._network_id, now_ms)
             proof = Proof(self._papers.credentials(), self._papers.delegations())
             theirs, speakers = await greet_as_opener(stream, reader, ours=ours, proof=proof, now_ms=now_ms)
+            if not self._shared(speakers, peer):
+                raise NotWelcomeError(f"{peer} speaks for nobody that shares a context graph with us any more")
             await self._hold(stream, reader, theirs, speakers, opened_by_us=True)
         except RefusedError as error:
             self._penalise(peer, error)

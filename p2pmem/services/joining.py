@@ -16,7 +16,9 @@ from p2pmem_protocol.join import ANSWER_BYTES_MAX, TOKEN_BYTES, Answer, Ask, Cha
 from p2pmem_protocol.names import Address, GraphId, GraphName
 from p2pmem_protocol.roster import Access, Member, Role
 
+from p2pmem.exchange.holdings import OWN
 from p2pmem.face import NotFoundError
+from p2pmem.ledger.batch import Batch
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.ledger.rosters import Rosters
@@ -311,12 +313,22 @@ class Joining:
         )
 
     async def leave(self, graph: LedgerGraph) -> None:
-        """Forget a graph here. What was said in it stays with the others."""
+        """Forget a graph here: its roster, its set, what was made from it. Own drafts and own sealed versions stay.
+
+        What was said in it stays with the others.
+        """
         if self._membership.is_owner_here(graph):
             raise MisuseError(f"the owner of {graph.name} cannot leave it; its root key names another owner first")
-        now_ms = self._ledger.clock.now_ms()
-        await self._ledger.database.write(
-            lambda connection: connection.execute("UPDATE graph SET left_ms = ? WHERE id = ?", (now_ms, graph.id))
-        )
-        self._ledger.graphs.pop(graph.id, None)
-        self._ledger.wake()
+        batch = Batch(self._ledger.clock.now_ms(), OWN)
+        batch.heads.add(graph.id)
+        batch.event(graph.id, "left", [*sorted(graph.set.assets())] or [None])
+        batch.audits.append(("left", str(graph.name)))
+
+        def forget(connection: sqlite3.Connection) -> None:
+            connection.execute("UPDATE graph SET left_ms = ? WHERE id = ?", (batch.at_ms, graph.id))
+            for table in ("item", "header", "part", "peer_address"):
+                connection.execute(f"DELETE FROM {table} WHERE graph = ?", (graph.id,))  # noqa: S608
+
+        with trio.CancelScope(shield=True):
+            self._ledger.graphs.pop(graph.id, None)
+            await self._ledger.commit(batch, forget)

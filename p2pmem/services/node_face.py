@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import trio
-from p2pmem_jobs import Clock, Handler, Queue, State
+from p2pmem_jobs import Clock, Handler, JobRecord, Queue, State
 from p2pmem_protocol.bodies import Retract, RetractMode
 from p2pmem_protocol.content import check_canonical
 from p2pmem_protocol.errors import MisuseError
@@ -57,12 +57,13 @@ from p2pmem.services.job_desk import JobDesk
 from p2pmem.services.joining import Joining
 from p2pmem.services.keeper import Keeper
 from p2pmem.services.membership import Founding, Membership
-from p2pmem.services.projector import Projector, floor_graphs, working_iri
+from p2pmem.services.placing import floor_graphs, working_iri
+from p2pmem.services.projector import Projector
 from p2pmem.services.showing import Showing, parse_reference
 from p2pmem.services.signing import Signing
 from p2pmem.store.query_worker import Queries
 from p2pmem.work.outgoing import Outgoing
-from p2pmem.work.sharing import PublishArgs, ShareArgs, SharingJobs
+from p2pmem.work.sharing import NewContent, PublishArgs, ShareArgs, SharingJobs
 from p2pmem.work.verifying import DEADLINE_DEFAULT_MS, EndorseArgs, SubjectArgs, VerifyArgs, VerifyingJobs
 
 EVENTS_PER_READ: Final = 500
@@ -286,7 +287,35 @@ class NodeFace:
         found = s.ledger.named(graph)
         await self._have_room(found)
         args = ShareArgs(found.id, bytes(s.signing.default_agent), check_name(name), ttl_ms)
-        return await self._submit(s.sharing.share, args)
+        try:
+            record = await s.sharing.share_at_once(args)
+        except MisuseError:
+            # A job of its own keeps what stood in the way, for who looks later.
+            return await self._submit(s.sharing.share, args)
+        return await self._shared(record)
+
+    async def share_data(
+        self,
+        graph: str,
+        name: str,
+        data: bytes,
+        *,
+        format: str | None,
+        base: str | None,
+        subgraph: str,
+        ttl_ms: int | None,
+    ) -> JobView:
+        s = self._s
+        found = s.ledger.named(graph)
+        agent = s.signing.default_agent
+        content = await s.drafting.read(found, agent, name, data, format=format, base=base, subgraph=subgraph)
+        await self._have_room(found)
+        args = ShareArgs(found.id, bytes(agent), name, ttl_ms)
+        return await self._shared(await s.sharing.share_at_once(args, NewContent(content, subgraph)))
+
+    async def _shared(self, record: JobRecord) -> JobView:
+        await self._seen(self._s.ledger.position)
+        return self._s.showing.job(record)
 
     async def publish(self, graph: str, reference: str) -> JobView:
         s = self._s

@@ -66,9 +66,12 @@ class Invite:
         digits = plain.removeprefix(INVITE_PREFIX).upper()
         try:
             data = base64.b32decode(digits + "=" * (-len(digits) % 8))
-            return cls._read(Reader(cbor.decode(data, limit_bytes=INVITE_CHARS_MAX), "an invite"))
+            invite = cls._read(Reader(cbor.decode(data, limit_bytes=INVITE_CHARS_MAX), "an invite"))
         except (binascii.Error, RefusedError) as error:
             raise MisuseError(f"the invite is damaged ({error}); copy the whole word") from None
+        if str(invite) != plain.lower():
+            raise MisuseError("the invite is damaged (its last letter is not the one written); copy the whole word")
+        return invite
 
     @classmethod
     def _read(cls, reader: Reader) -> Invite:

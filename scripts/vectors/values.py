@@ -128,7 +128,7 @@ REFUSED_CBOR: Final = (
     ("keys out of order", "a202000100", Reason.NOT_DETERMINISTIC),
     ("a key twice", "a201000100", Reason.DUPLICATE_KEY),
     ("two values", "0000", Reason.TRAILING_BYTES),
-    ("a big integer", "c249010000000000000000", Reason.TAG),
+    ("a big integer", "c249010000000000000000", Reason.BIG_INTEGER),
     ("a shared reference", "d81c81d81d00", Reason.TAG),
     ("a float", "f93c00", Reason.FLOAT),
     ("a list of no length", "9f01ff", Reason.INDEFINITE_LENGTH),

@@ -505,9 +505,9 @@ def test_a1_any_member_promises_copies_and_the_furthest_date_counts() -> None:
 
 def test_a1_an_ack_enters_no_view() -> None:
     peer = Peer(HEAD, T0, share("alice"))
-    before = asset_view(peer.set, subject("alice").asset, T0)
+    before = asset_view(peer.set, subject("alice").asset, T0).versions
     assert peer.admit(ack("v1")).assets == frozenset()
-    assert asset_view(peer.set, subject("alice").asset, T0) == before
+    assert asset_view(peer.set, subject("alice").asset, T0).versions == before
 
 
 def test_a2_a_writer_proposes_for_the_heads_quorum_and_the_furthest_deadline_counts() -> None:
@@ -613,6 +613,17 @@ def test_an_ordinary_admission_settles_no_account_again() -> None:
     peer.admit(verdict("v1", subject("alice", 5), Q))
     assert peer.set.statistics().settled == before
     assert peer.set.statistics().in_set == len(peer.set) == 51
+
+
+def test_a_head_that_only_adds_a_member_settles_no_account_again() -> None:
+    peer = Peer(HEAD, T0, *(share("alice", number) for number in range(1, 9)), verdict("v1", subject("alice"), Q))
+    before = peer.set.statistics().settled
+    joined = roster({**MEMBERS, "carol": W}, 2, parent=HEAD)
+    assert not peer.set.set_head(joined, T0)
+    assert peer.set.statistics().settled == before
+    peer.admit(share("carol"))
+    assert peer.set.set_head(HEAD, T0).left
+    assert peer.set.statistics().settled == before + 1
 
 
 def test_changes_name_the_assets_whose_view_may_have_changed() -> None:
