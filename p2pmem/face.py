@@ -13,6 +13,8 @@ from typing import Protocol
 
 from p2pmem_protocol.errors import MisuseError
 
+from p2pmem.face_peers import DelegationView, PeerDetail, ReasonCount, RevocationView
+
 
 class NotFoundError(MisuseError):
     """There is no such graph, version, draft, review or request; or it is not yours, which is the same answer."""
@@ -71,6 +73,7 @@ class NodeStatus:
     chain: str
     partial: bool
     warnings: tuple[str, ...]
+    refused: tuple[ReasonCount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,6 +401,30 @@ class Face(Protocol):
     async def join_requests(self, graph: str) -> tuple[JoinRequestView, ...]: ...
 
     async def decide_join(self, request: str, *, approve: bool) -> None: ...
+
+    async def delegate(self, agent: str, *, label: str, rights: tuple[str, ...]) -> DelegationView:
+        """Let an agent act for this node's agent, its principal, with these rights; none named: share alone."""
+
+    async def accept_delegation(self, word: str) -> DelegationView:
+        """Keep a delegation that was given to an agent of this node, and show it from now on."""
+
+    async def delegations(self) -> tuple[DelegationView, ...]:
+        """All that are given or held here."""
+
+    async def revoke(self, subject: str, *, keep: bool = True) -> RevocationView:
+        """Shut out an agent (by its address) or a node (by its peer id): what was delegated to it here ends, and an
+        agent leaves the graphs that this node owns. `keep`: what it said so far still counts."""
+
+    async def peers(self) -> tuple[PeerDetail, ...]:
+        """Who is connected, and who is banned."""
+
+    async def peer(self, peer: str) -> PeerDetail: ...
+
+    async def ban_peer(self, peer: str, *, for_ms: int | None) -> PeerDetail:
+        """Keep a peer out for a time, or for good."""
+
+    async def unban_peer(self, peer: str) -> None:
+        """Let a peer in again, and forget what led to its ban."""
 
     async def draft(
         self, graph: str, name: str, data: bytes, *, format: str | None, base: str | None, subgraph: str, replace: bool

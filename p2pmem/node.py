@@ -32,6 +32,7 @@ from p2pmem.home import Home, read_secret
 from p2pmem.importing.importer import Importer, Imports, InlineImporter
 from p2pmem.keyring import Keyring
 from p2pmem.ledger.admission import Admission
+from p2pmem.ledger.bans import LedgerBans
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.ledger.ledger_holdings import LedgerHoldings
 from p2pmem.ledger.rosters import Rosters
@@ -46,6 +47,7 @@ from p2pmem.services.auditing import Auditing
 from p2pmem.services.certifying import Certifying
 from p2pmem.services.chain_facts import ChainFacts
 from p2pmem.services.chain_watch import ChainWatch
+from p2pmem.services.delegating import Delegating
 from p2pmem.services.drafting import Drafting
 from p2pmem.services.duties import Duties
 from p2pmem.services.joining import Joining
@@ -53,6 +55,7 @@ from p2pmem.services.keeper import Keeper
 from p2pmem.services.membership import Membership
 from p2pmem.services.node_face import NodeFace, Services
 from p2pmem.services.papers import OwnPapers
+from p2pmem.services.peering import Peering
 from p2pmem.services.projector import Projector
 from p2pmem.services.showing import Showing
 from p2pmem.services.signing import Signing
@@ -200,7 +203,7 @@ class _Built:
         contract = Address(chain.settings.contract) if chain else None
         self._facts = ChainFacts(ledger, chain.settings.chain_id if chain else 0, contract)
         self.showing = Showing(ledger, self._facts)
-        self._penalties = Penalties(net)
+        self._penalties = Penalties(net, LedgerBans(ledger.database), at.clock)
         self._admission = Admission(ledger, at.blocking)
         self._rosters = Rosters(ledger, self._admission)
         self._make_exchange(papers)
@@ -208,6 +211,10 @@ class _Built:
         self._drafting = Drafting(ledger, self._signing, imports, at.blocking)
         self._make_membership(keyring, papers)
         self._make_jobs()
+        self._delegating = Delegating(
+            ledger, keyring, papers, self._signing, self._membership, self._outgoing, self._greet_anew
+        )
+        self._peering = Peering(ledger, net, self._sessions, self._exchange, self._penalties, self._admission)
         self._keeper = Keeper(ledger, self._admission)
         self._watch = self._make_watch(chain) if chain else None
 
@@ -303,6 +310,8 @@ class _Built:
             joining=self._joining,
             duties=self._duties,
             keeper=self._keeper,
+            delegating=self._delegating,
+            peering=self._peering,
             projector=projector,
             recalling=recalling,
             queries=queries,
@@ -355,6 +364,12 @@ class _Built:
         nursery.start_soon(self._duties.run)
         if self._watch is not None:
             nursery.start_soon(self._watch.run)
+
+    def _greet_anew(self) -> None:
+        """There is more to show in hello."""
+        self._sessions.begin_anew()
+        self._exchange.open_reading.begin_anew()
+        self._exchange.dialer.dial_soon()
 
     def _announce(self) -> tuple[str, ...]:
         """Where others can dial us: what was set, when something was; a router's inside is of no use to them."""

@@ -42,21 +42,25 @@ from p2pmem.face import (
     ReviewView,
     SyncView,
 )
+from p2pmem.face_peers import DelegationView, PeerDetail, RevocationView
 from p2pmem.ledger.admission import Admission
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
+from p2pmem.net.identity import check_peer_id
 from p2pmem.net.seam import Network
 from p2pmem.net.sessions import Sessions
 from p2pmem.recall.recalling import Recalling
 from p2pmem.services.auditing import Auditing
 from p2pmem.services.certifying import Certifying
 from p2pmem.services.chain_facts import ChainFacts
+from p2pmem.services.delegating import Delegating, rights_of
 from p2pmem.services.drafting import Drafting
 from p2pmem.services.duties import Duties
 from p2pmem.services.job_desk import JobDesk
 from p2pmem.services.joining import Joining
 from p2pmem.services.keeper import Keeper
 from p2pmem.services.membership import Founding, Membership
+from p2pmem.services.peering import Peering
 from p2pmem.services.placing import floor_graphs, working_iri
 from p2pmem.services.projector import Projector
 from p2pmem.services.showing import Showing, parse_reference
@@ -85,6 +89,8 @@ class Services:
     joining: Joining
     duties: Duties
     keeper: Keeper
+    delegating: Delegating
+    peering: Peering
     projector: Projector
     recalling: Recalling
     queries: Queries
@@ -141,6 +147,7 @@ class NodeFace:
             chain=s.chain,
             partial=False,
             warnings=self._warnings(),
+            refused=s.peering.refused(),
         )
 
     def _peers(self) -> tuple[PeerView, ...]:
@@ -240,6 +247,34 @@ class NodeFace:
 
     async def decide_join(self, request: str, *, approve: bool) -> None:
         await self._s.joining.decide(parse_hex_id(request), approve=approve)
+
+    # Who acts for whom, and peers
+
+    async def delegate(self, agent: str, *, label: str, rights: tuple[str, ...]) -> DelegationView:
+        return await self._s.delegating.give(Address.parse(agent), label, rights_of(rights))
+
+    async def accept_delegation(self, word: str) -> DelegationView:
+        return await self._s.delegating.hold(word)
+
+    async def delegations(self) -> tuple[DelegationView, ...]:
+        return self._s.delegating.all()
+
+    async def revoke(self, subject: str, *, keep: bool = True) -> RevocationView:
+        is_address = subject.strip().lower().startswith(("0x", "did:"))
+        who = Address.parse(subject) if is_address else check_peer_id(subject)
+        return await self._s.delegating.revoke(who, keep=keep)
+
+    async def peers(self) -> tuple[PeerDetail, ...]:
+        return self._s.peering.all()
+
+    async def peer(self, peer: str) -> PeerDetail:
+        return self._s.peering.one(peer)
+
+    async def ban_peer(self, peer: str, *, for_ms: int | None) -> PeerDetail:
+        return await self._s.peering.ban(peer, for_ms)
+
+    async def unban_peer(self, peer: str) -> None:
+        await self._s.peering.unban(peer)
 
     # Working memory
 
