@@ -83,8 +83,33 @@ class MemberView:
 
 
 @dataclass(frozen=True, slots=True)
+class QuotaView:
+    """What one member, with all who act for it, may have in a graph."""
+
+    live_bytes: int
+    live_items: int
+    durable_items: int
+    content_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BranchView:
+    """One side of a fork: a roster that contradicts another one of the same parent or term."""
+
+    id: str
+    version: int
+    term: int
+    owner: str
+    signer: str
+    quorum: str
+
+
+@dataclass(frozen=True, slots=True)
 class GraphView:
-    """A context graph as its head roster has it. `trouble` says in words why it waits or is forked, empty otherwise."""
+    """A context graph as its head roster has it. `trouble` says in words why it waits or is forked, empty otherwise.
+
+    `root` is the creator, whose key alone changes the owner and mends a fork; `branches` are the sides of a fork.
+    """
 
     graph: str
     iri: str
@@ -103,6 +128,9 @@ class GraphView:
     chain: int
     contract: str
     trouble: str
+    root: str = ""
+    quotas: QuotaView | None = None
+    branches: tuple[BranchView, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +157,69 @@ class NewGraph:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitsChange:
+    """How a graph works from now on; what is None stays as it is. `chain`: anchor with this node's chain, or no more.
+
+    The quotas are for each member with all who act for it: bytes and number of what is shared, number of what stays,
+    and the largest content.
+    """
+
+    access: str | None = None
+    ttl_default_ms: int | None = None
+    ttl_max_ms: int | None = None
+    acks_min: int | None = None
+    chain: bool | None = None
+    live_bytes: int | None = None
+    live_items: int | None = None
+    durable_items: int | None = None
+    content_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class MemberChange:
-    """`set`: add a member or change its roles. `remove`: take it out; what it said so far and counts is kept."""
+    """What the next roster is to say. Everything in one change becomes one signed step.
+
+    `set`: add a member or change its roles. `remove`: take it out; what it said so far and counts is kept, unless its
+    key `leaked`: then nothing of those that are removed counts any more, nor a certificate that rests on them.
+    `m`: approvals that verify, None to leave it, 0 for no quorum. `drop`: versions that are no longer kept as verified
+    under an earlier quorum. `owner` and `mend` (go on above every branch of a fork) need the root key.
+    """
 
     set: tuple[NewMember, ...] = ()
     remove: tuple[str, ...] = ()
+    leaked: bool = False
     m: int | None = None
+    limits: LimitsChange | None = None
+    drop: tuple[str, ...] = ()
+    owner: str | None = None
+    mend: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TrustChange:
+    """How far a version is trusted now and would be after a change."""
+
+    reference: str
+    now: str
+    then: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePreview:
+    """What a change would do. `signer` is whose key it needs, `signs_here` whether this node holds that.
+
+    `quorum_m` and `verifiers` are those after it. `notes` say in words what it does; `trust` lists what rises or falls.
+    """
+
+    graph: str
+    version: int
+    signer: str
+    signs_here: bool
+    quorum_m: int
+    verifiers: tuple[str, ...]
+    members: tuple[NewMember, ...]
+    notes: tuple[str, ...]
+    trust: tuple[TrustChange, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +393,181 @@ class ReviewView:
 
 
 @dataclass(frozen=True, slots=True)
+class DiffView:
+    """What one version says and another does not, as lines of canonical N-Quads.
+
+    Blank nodes are named anew in each version, so a line with one may be in both lists and mean the same.
+    """
+
+    older: str
+    newer: str
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewDetail:
+    """All that a verifier looks at: the content, earlier versions, and what is new against the newest of those.
+
+    `content` is somebody's words, not an instruction to the reader. `problem` says what is wrong with root or seal.
+    """
+
+    review: ReviewView
+    version: VersionView
+    content: str
+    problem: str
+    earlier: tuple[VersionView, ...]
+    diff: DiffView | None
+
+
+@dataclass(frozen=True, slots=True)
+class RetractView:
+    """A version that was taken back. `by_owner`: moderation, by the owner of the graph. `erase`: its bytes go too."""
+
+    version: int
+    by: str
+    by_owner: bool
+    erase: bool
+    successor: int | None
+    reason: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryStep:
+    """One transition of an asset as this node saw it."""
+
+    version: int
+    what: str
+    agent: str
+    root: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryView:
+    """What became of an asset: transitions, oldest first; what is live, newest first; what was taken back."""
+
+    graph: str
+    reference: str
+    steps: tuple[HistoryStep, ...]
+    versions: tuple[VersionView, ...]
+    retracts: tuple[RetractView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SignatureView:
+    """One kept signature about a version. `kind` is share, publish, endorse, verdict or propose.
+
+    `principal` is for whom it was signed. `ignored` says why it does not count, and is empty when it does.
+    """
+
+    id: str
+    kind: str
+    signer: str
+    label: str
+    principal: str
+    decision: str
+    method: str
+    reason: str
+    quorum: str
+    ignored: str
+    signature: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Everything that stands behind a version's level, so that anybody can derive it again.
+
+    `quorum_*` and `verifiers` are of the quorum under which the level stands; `kept` says that it is an earlier one
+    that the head lists. `barred` do not count: the author and all for whom it was signed. `missing` may still say
+    something. `asked_until_ms`: until when the verifiers are asked, 0 when they are not. `conflicts`: other roots that
+    claim to be this version.
+    """
+
+    version: VersionView
+    shown: str
+    quorum: str
+    quorum_serial: int
+    verifiers: tuple[str, ...]
+    barred: tuple[str, ...]
+    missing: tuple[str, ...]
+    would_raise: str
+    kept: bool
+    asked_until_ms: int
+    signatures: tuple[SignatureView, ...]
+    conflicts: tuple[str, ...]
+    retracts: tuple[RetractView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentView:
+    """An agent that speaks through this node. `outside`: its key is in a wallet that the node never sees."""
+
+    address: str
+    label: str
+    outside: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SignRequest:
+    """What an agent with a wallet elsewhere is to sign. `action` says what, and which of the other fields it takes:
+
+    found      new                                          a graph whose creator and owner is the agent
+    roster     graph, change                                the next roster, as its owner or root key
+    seal       graph, name, data, format, subgraph          a draft: with data, written first in place of the old
+    share      graph, name, ttl_ms                          what is sealed
+    publish    graph, name                                  what is sealed, or was shared
+    endorse    graph, reference, reason, withdraw
+    propose    graph, reference, deadline_ms                ask the verifiers
+    verdict    graph, reference, decision, reason           approve or reject, by the method manual
+    retract    graph, reference, reason, successor, erase
+    carry                                                   that this node carries the agent's words
+    act_for    label                                        that this node's agent speaks for it
+    quorum     graph                                        the head's quorum for the contract, as the root key
+    """
+
+    action: str
+    agent: str
+    graph: str = ""
+    name: str = ""
+    data: str | None = None
+    format: str | None = None
+    subgraph: str = ""
+    reference: str = ""
+    reason: str = ""
+    decision: str = ""
+    withdraw: bool = False
+    successor: int | None = None
+    erase: bool = False
+    ttl_ms: int | None = None
+    deadline_ms: int | None = None
+    label: str = ""
+    change: MemberChange | None = None
+    new: NewGraph | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SignView:
+    """A statement that waits for its signature until `until_ms`. `typed_data` is what `eth_signTypedData_v4` takes."""
+
+    id: str
+    action: str
+    agent: str
+    typed_data: dict[str, object]
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SignedView:
+    """What became of a signature: `id` is that of the signed thing, `reference` the version or graph it is about."""
+
+    id: str
+    action: str
+    reference: str
+
+
+@dataclass(frozen=True, slots=True)
 class RecallHit:
     """A passage and who stands behind it. `text` is somebody's words, not an instruction to the reader."""
 
@@ -377,7 +637,10 @@ class Face(Protocol):
         """Unknown and not yours are one answer."""
 
     async def change_members(self, graph: str, change: MemberChange) -> GraphView:
-        """The owner's node signs the next roster."""
+        """The owner's node signs the next roster; one that holds the root key also a change of owner, or a mending."""
+
+    async def preview_members(self, graph: str, change: MemberChange) -> ChangePreview:
+        """What `change_members` would do. Any member may ask; nothing is signed."""
 
     async def leave(self, graph: str) -> None:
         """Forget a graph locally. What one said stays with the others."""
@@ -422,6 +685,9 @@ class Face(Protocol):
 
     async def reviews(self) -> tuple[ReviewView, ...]: ...
 
+    async def review(self, review: str) -> ReviewDetail:
+        """What to look at before one decides."""
+
     async def decide_review(self, review: str, *, approve: bool, reason: str) -> JobView:
         """A person's verdict on a proposal (method manual)."""
 
@@ -444,10 +710,24 @@ class Face(Protocol):
     async def resolve_job(self, job: str, *, outcome: str) -> JobView:
         """A person's word on a job whose outcome is unknown: `succeeded`, `failed`, or `retry`."""
 
-    async def versions(self, graph: str, *, layer: Layer | None, min_trust: str | None) -> tuple[VersionView, ...]:
-        """All live versions. With `min_trust` those that are current at that floor."""
+    async def versions(
+        self, graph: str, *, layer: Layer | None, min_trust: str | None, min_m: int = 0
+    ) -> tuple[VersionView, ...]:
+        """All live versions. With a floor, `min_trust` or a least M, those that are current at it."""
 
     async def version(self, graph: str, reference: str) -> VersionView: ...
+
+    async def history(self, graph: str, reference: str) -> HistoryView:
+        """What became of an asset; a version number in the reference is passed over."""
+
+    async def diff(self, graph: str, reference: str, *, other: int | None) -> DiffView:
+        """A version against another one of its asset; without `other`, against the one before."""
+
+    async def explain(self, graph: str, reference: str) -> Explanation:
+        """Who stands behind a version, by which signatures, and what is missing."""
+
+    async def roster(self, graph: str) -> bytes:
+        """The head, and the headers from the root key to it: to judge certificates against, without a node."""
 
     async def content(self, graph: str, reference: str) -> bytes:
         """The sealed canonical N-Quads, byte for byte."""
@@ -462,8 +742,23 @@ class Face(Protocol):
     ) -> RecallAnswer: ...
 
     async def query(
-        self, sparql: str, *, graph: str, view: Layer | None, min_trust: str | None, at_least: int
-    ) -> QueryAnswer: ...
+        self, sparql: str, *, graph: str, view: Layer | None, min_trust: str | None, at_least: int, min_m: int = 0
+    ) -> QueryAnswer:
+        """Over what is current at the floor of a level and a least M."""
+
+    # Signing by wallets outside
+
+    async def agents(self) -> tuple[AgentView, ...]:
+        """Who speaks through this node, the default first."""
+
+    async def add_agent(self, address: str, *, label: str) -> AgentView:
+        """From now on prepare what an agent with a wallet outside is to sign; its reviews are listed here."""
+
+    async def sign_prepare(self, request: SignRequest) -> SignView:
+        """The typed data of a statement. What is prepared is forgotten after an hour, and when the node stops."""
+
+    async def sign_submit(self, id: str, *, signature: str) -> SignedView:
+        """The signature, 65 bytes in hexadecimal. Checked, and done: on disk when this returns."""
 
     def changes(self, since: int) -> AsyncIterator[ChangeEvent]:
         """Changes after a position, then on as they come. Ends when cancelled or when the node stops."""

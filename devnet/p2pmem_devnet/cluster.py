@@ -41,6 +41,7 @@ from p2pmem.keyring import Keyring
 from p2pmem.net.memory import MemoryFabric
 from p2pmem.net.memory_wire import Link
 from p2pmem.node import NodeSettings, Surroundings, open_node
+from p2pmem.review.judging import ReviewSettings
 from p2pmem_devnet.cluster_disk import Disk, make_directory
 from p2pmem_devnet.cluster_node import Asset, ClusterClock, ClusterNode
 from p2pmem_devnet.cluster_settled import NotSettledError, find_gaps
@@ -203,7 +204,7 @@ class Cluster:
             inline=True,
             crash_point=crash_point,
         )
-        settings = NodeSettings("cluster", node.name, reviews_by_itself=self.settings.policy == "auto")
+        settings = NodeSettings("cluster", node.name, review=ReviewSettings(self.settings.policy))
         try:
             with trio.CancelScope() as scope:
                 self._scopes[node.name] = scope

@@ -6,6 +6,10 @@ together, in any number, and told again after a crash.
 **Floors.** At a floor, the current version of an asset is the highest that reaches it. A version is so current at a
 range of floors, from one above the best newer version up to its own level. There is one aggregate graph for each
 context graph, layer and range, and a floor is the few aggregates whose range holds it: never a list of assets.
+
+A floor may also ask for a least M. Nearly every version stands under the head's quorum, so that asks for all of them or
+none. Where an asset has a version that the head keeps as verified under an earlier quorum with another M, its versions
+stand once for each range of M in which they are current, in aggregates that name it.
 """
 
 from __future__ import annotations
@@ -13,13 +17,13 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import trio
 from p2pmem_jobs import Blocking
-from p2pmem_protocol.names import Address, AssetKey, GraphId, GraphName
-from p2pmem_protocol.trust import Trust
+from p2pmem_protocol.names import Address, AssetKey, GraphId, GraphName, VersionKey
+from p2pmem_protocol.trust import Floor, Trust, TrustReport
 from p2pmem_protocol.view import AssetView, VersionView, asset_view
 
 from p2pmem.face import Layer
@@ -48,6 +52,8 @@ class Placed:
     graph_iri: str
     low: Trust
     high: Trust
+    m_range: tuple[int, int] | None = None
+    """The least M from which and up to which it is current so; None: whatever the head's quorum has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,14 +156,17 @@ class Projector:
     def _asset_change(self, graph: LedgerGraph, key: AssetKey, now_ms: int, change: _Change) -> None:
         view = asset_view(graph.set, key, now_ms)
         stands: set[str] = set()
-        for placed in placements(graph.name, view):
+        told: set[VersionKey] = set()
+        for placed in placements(graph.name, view, head_m(graph)):
             content = self._ledger.content(placed.view.content_hash)
             if content is None:
                 continue
             stands.add(placed.graph_iri)
-            aggregate = aggregate_iri(graph.name, placed.layer, placed.low, placed.high)
+            aggregate = aggregate_iri(graph.name, placed.layer, placed.low, placed.high, placed.m_range)
             change.puts.append(Placement(placed.graph_iri, aggregate, content))
-            change.texts.append(_text_entry(graph.name, placed, content))
+            if placed.view.key not in told:
+                told.add(placed.view.key)
+                change.texts.append(_text_entry(graph.name, placed, content))
         draft = self._ledger.database.read(
             lambda connection: read_draft(connection, self._ledger.network, graph.id, key)
         )
@@ -196,16 +205,29 @@ class Projector:
         steps = self._ledger.database.read(lambda connection: read_lifecycle(connection, graph.name, key))
         if not steps:
             return None
-        best = max((version.trust.level for version in view.visible()), default=None)
+        best = max((version.trust for version in view.visible()), key=_rank, default=None)
         lines = [event_statements(step, previous) for previous, step in zip([None, *steps], steps, strict=False)]
-        lines.append(asset_statements(steps[-1], best.word if best is not None else None))
+        lines.append(asset_statements(steps[-1], best))
         return MetaChange(graph.name.meta_iri, add=b"".join(lines), reset_subjects=(subject_of(steps[-1]),))
 
 
-def placements(name: GraphName, view: AssetView) -> Iterator[Placed]:
-    """Where the versions of an asset that are current at some floor stand."""
+def placements(name: GraphName, view: AssetView, head_m: int) -> Iterator[Placed]:
+    """Where the versions of an asset that are current at some floor stand. `head_m` is M of the head's quorum."""
+    values = sorted({version.trust.m for version in view.visible()})
+    if values in ([], [head_m]):
+        yield from _placements(name, view, None)
+        return
+    low = 0
+    for value in values:
+        reaching = tuple(version for version in view.versions if version.trust.m >= value)
+        yield from _placements(name, replace(view, versions=reaching), (low, value))
+        low = value + 1
+
+
+def _placements(name: GraphName, view: AssetView, m_range: tuple[int, int] | None) -> Iterator[Placed]:
     best = Trust.REJECTED
     shown = view.current_at_any_floor()
+    of_range = "" if m_range is None else f"@m{m_range[0]}-{m_range[1]}"
     for number in dict.fromkeys(version.key.version for version in shown):
         group = [version for version in shown if version.key.version == number]
         for version in group:
@@ -214,9 +236,13 @@ def placements(name: GraphName, view: AssetView) -> Iterator[Placed]:
             suffix = "" if is_first else f"@{number}"
             if len(group) > 1 and version is not group[0]:
                 suffix = f"@{number}-{version.key.root.hex()[:16]}"
-            iri = layer_iri(name, layer, version) + suffix
-            yield Placed(version, layer, iri, Trust(best + 1), version.trust.level)
+            iri = layer_iri(name, layer, version) + suffix + of_range
+            yield Placed(version, layer, iri, Trust(best + 1), version.trust.level, m_range)
         best = max(best, *(version.trust.level for version in group))
+
+
+def _rank(report: TrustReport) -> tuple[int, int, int]:
+    return (report.level, report.m, len(report.approvals))
 
 
 def layer_iri(name: GraphName, layer: Layer, version: VersionView) -> str:
@@ -226,8 +252,27 @@ def layer_iri(name: GraphName, layer: Layer, version: VersionView) -> str:
     return iri(key.author, key.name, version.subgraph)
 
 
-def aggregate_iri(name: GraphName, layer: Layer, low: Trust, high: Trust) -> str:
-    return f"{name.iri}/_view/{layer.value}/{int(low)}-{int(high)}"
+def aggregate_iri(
+    name: GraphName, layer: Layer, low: Trust, high: Trust, m_range: tuple[int, int] | None = None
+) -> str:
+    plain = f"{name.iri}/_view/{layer.value}/{int(low)}-{int(high)}"
+    return plain if m_range is None else f"{plain}/m{m_range[0]}-{m_range[1]}"
+
+
+def head_m(graph: LedgerGraph) -> int:
+    """M of the head's quorum, 0 without one."""
+    return graph.head.quorum.m if graph.head is not None else 0
+
+
+def m_ranges(graph: LedgerGraph, least_m: int) -> Iterator[tuple[int, int] | None]:
+    """The ranges of M that hold `least_m`, of all that an asset of this graph may have."""
+    if least_m <= head_m(graph):
+        yield None
+    kept = graph.head.body.certificates if graph.head is not None else ()
+    values = sorted({head_m(graph), *(it.quorum.m for it in kept)})
+    if len(values) > 1 or (kept and values != [head_m(graph)]):
+        lows = (0, *(value + 1 for value in values))
+        yield from ((low, high) for low in lows for high in values if low <= least_m <= high)
 
 
 def working_iri(name: GraphName) -> str:
@@ -235,14 +280,16 @@ def working_iri(name: GraphName) -> str:
     return f"{name.iri}/_view/{Layer.WORKING.value}"
 
 
-def floor_graphs(name: GraphName, layers: Iterable[Layer], floor: Trust) -> tuple[str, ...]:
+def floor_graphs(graph: LedgerGraph, layers: Iterable[Layer], floor: Floor) -> tuple[str, ...]:
     """The aggregates that together are the dataset of one floor."""
+    ranges = tuple(m_ranges(graph, floor.least_m))
     return tuple(
-        aggregate_iri(name, layer, low, high)
+        aggregate_iri(graph.name, layer, low, high, m_range)
         for layer in layers
         for low in FLOORS
         for high in FLOORS
-        if low <= floor <= high
+        if low <= floor.level <= high
+        for m_range in ranges
     )
 
 

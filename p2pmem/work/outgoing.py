@@ -86,18 +86,20 @@ class Outgoing:
             )
         return in_set
 
-    async def admit(self, item: Item) -> None:
-        """Admit what was signed outside of any job; returns when it is on disk.
+    async def admit(self, ready: Ready) -> None:
+        """Admit what was signed outside of any job, with its rows; returns when it is on disk.
 
         Raises `NotAdmittedError` when the rules of the graph refuse it.
         """
         with trio.CancelScope(shield=True):
             batch = self._admission.new_batch(OWN)
             try:
-                self._admission.take(item, item.encode(), batch)
+                self._admission.take(ready.item, ready.item.encode(), batch, ready.attachment)
             except RefusedError as refused:
                 raise NotAdmittedError(explain(refused)) from refused
-            await self._ledger.commit(batch)
+            for graph, key, version, transition, root in ready.steps:
+                batch.step(graph, key, version, transition, key.author, root)
+            await self._ledger.commit(batch, ready.rows)
 
 
 _EXPLAINED = {

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from p2pmem_jobs import Context, Handler, Queue
 from p2pmem_protocol.authoring import may_publish, may_share
 from p2pmem_protocol.bodies import ContentRef
+from p2pmem_protocol.envelope import Envelope
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import Address, AssetKey, GraphId, VersionKey
@@ -102,11 +103,11 @@ class SharingJobs:
             done = await self._outgoing.admit_step(ctx, "admit", _nothing)
             return self._shared_result(graph, key, done.id)
         sealed = await self._drafting.ready(graph, key)
-        expires_ms = self._expiry(graph, args.ttl_ms)
+        expires_ms = self.expiry(graph, args.ttl_ms)
         view = asset_view(graph.set, key, self._ledger.clock.now_ms())
         may_share(view, sealed.own.seal.seal, expires_ms)
         done = await self._outgoing.admit_step(
-            ctx, "admit", lambda: self._ready(graph, key, sealed, Kind.SHARE, expires_ms)
+            ctx, "admit", lambda: self._signed(graph, key, sealed, Kind.SHARE, expires_ms)
         )
         return SharedResult(str(key), sealed.own.version, sealed.own.root, done.id, expires_ms)
 
@@ -117,7 +118,8 @@ class SharingJobs:
         record = graph.set.record(envelope)
         return SharedResult(str(key), own.version, own.root, envelope, record.ends_at_ms if record else 0)
 
-    def _expiry(self, graph: LedgerGraph, ttl_ms: int | None) -> int:
+    def expiry(self, graph: LedgerGraph, ttl_ms: int | None) -> int:
+        """When what is shared now ends. Raises `MisuseError` for a life that the graph does not allow."""
         if graph.head is None:
             raise MisuseError(f"{graph.name} has no roster here yet: {graph.trouble}")
         limits = graph.head.body.limits
@@ -128,9 +130,17 @@ class SharingJobs:
             )
         return self._ledger.clock.now_ms() + life_ms
 
-    def _ready(self, graph: LedgerGraph, key: AssetKey, sealed: Sealed, kind: Kind, expires_ms: int) -> Ready:
+    def _signed(self, graph: LedgerGraph, key: AssetKey, sealed: Sealed, kind: Kind, expires_ms: int) -> Ready:
         body = self._signing.sealed_body(sealed.own.seal, sealed.content)
-        item = self._signing.envelope(graph, key.author, kind, body, expires_at_ms=expires_ms)
+        return self.ready(sealed, self._signing.envelope(graph, key.author, kind, body, expires_at_ms=expires_ms))
+
+    def published(self, graph: LedgerGraph, version: VersionKey) -> None:
+        """A version was published outside of any job: anchor it where the graph has a chain."""
+        if self._facts.anchors(graph):
+            self._facts.want_anchor(graph, version)
+
+    def ready(self, sealed: Sealed, item: Envelope) -> Ready:
+        """A signed share or publish, with the rows that move its draft."""
         own = sealed.own
 
         def rows(connection: sqlite3.Connection) -> None:
@@ -152,7 +162,7 @@ class SharingJobs:
             own = sealed.own
             may_publish(asset_view(graph.set, key, self._ledger.clock.now_ms()), own.seal.seal)
             done = await self._outgoing.admit_step(
-                ctx, "admit", lambda: self._ready(graph, key, sealed, Kind.PUBLISH, 0)
+                ctx, "admit", lambda: self._signed(graph, key, sealed, Kind.PUBLISH, 0)
             )
         version = VersionKey(key.author, key.name, own.version, own.root)
         await self._wait_acks(ctx, graph, own.root)
