@@ -13,6 +13,70 @@ from typing import Protocol
 
 from p2pmem_protocol.errors import MisuseError
 
+from p2pmem.face_graphs import (
+    BranchView as BranchView,
+)
+from p2pmem.face_graphs import (
+    ChangePreview as ChangePreview,
+)
+from p2pmem.face_graphs import (
+    GraphView as GraphView,
+)
+from p2pmem.face_graphs import (
+    JoinRequestView as JoinRequestView,
+)
+from p2pmem.face_graphs import (
+    LimitsChange as LimitsChange,
+)
+from p2pmem.face_graphs import (
+    MemberChange as MemberChange,
+)
+from p2pmem.face_graphs import (
+    MemberView as MemberView,
+)
+from p2pmem.face_graphs import (
+    NewGraph as NewGraph,
+)
+from p2pmem.face_graphs import (
+    NewMember as NewMember,
+)
+from p2pmem.face_graphs import (
+    QuotaView as QuotaView,
+)
+from p2pmem.face_graphs import (
+    TrustChange as TrustChange,
+)
+from p2pmem.face_signing import (
+    AgentView as AgentView,
+)
+from p2pmem.face_signing import (
+    SignedView as SignedView,
+)
+from p2pmem.face_signing import (
+    SignRequest as SignRequest,
+)
+from p2pmem.face_signing import (
+    SignView as SignView,
+)
+from p2pmem.face_trust import (
+    DiffView as DiffView,
+)
+from p2pmem.face_trust import (
+    HistoryStep as HistoryStep,
+)
+from p2pmem.face_trust import (
+    RetractView as RetractView,
+)
+from p2pmem.face_trust import (
+    SignatureView as SignatureView,
+)
+from p2pmem.face_trust import (
+    SignerView as SignerView,
+)
+from p2pmem.face_trust import (
+    TrustView as TrustView,
+)
+
 
 class NotFoundError(MisuseError):
     """There is no such graph, version, draft, review or request; or it is not yours, which is the same answer."""
@@ -74,167 +138,6 @@ class NodeStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class MemberView:
-    address: str
-    label: str
-    roles: tuple[str, ...]
-    since_ms: int
-    online: bool
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaView:
-    """What one member, with all who act for it, may have in a graph."""
-
-    live_bytes: int
-    live_items: int
-    durable_items: int
-    content_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class BranchView:
-    """One side of a fork: a roster that contradicts another one of the same parent or term."""
-
-    id: str
-    version: int
-    term: int
-    owner: str
-    signer: str
-    quorum: str
-
-
-@dataclass(frozen=True, slots=True)
-class GraphView:
-    """A context graph as its head roster has it. `trouble` says in words why it waits or is forked, empty otherwise.
-
-    `root` is the creator, whose key alone changes the owner and mends a fork; `branches` are the sides of a fork.
-    """
-
-    graph: str
-    iri: str
-    id: str
-    access: str
-    owner: str
-    version: int
-    term: int
-    head: str
-    quorum_m: int
-    verifiers: tuple[str, ...]
-    members: tuple[MemberView, ...]
-    ttl_default_ms: int
-    ttl_max_ms: int
-    acks_min: int
-    chain: int
-    contract: str
-    trouble: str
-    root: str = ""
-    quotas: QuotaView | None = None
-    branches: tuple[BranchView, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class NewMember:
-    """A member to be: `roles` are words of the roster (reader, writer, endorser, verifier, approver)."""
-
-    address: str
-    roles: tuple[str, ...]
-    label: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class NewGraph:
-    """What `found` needs. `m` 0 means no quorum; with `chain` the quorum is registered in the node's contract."""
-
-    slug: str
-    members: tuple[NewMember, ...] = ()
-    m: int | None = None
-    access: str = "gated"
-    ttl_default_ms: int | None = None
-    ttl_max_ms: int | None = None
-    acks_min: int = 0
-    chain: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class LimitsChange:
-    """How a graph works from now on; what is None stays as it is. `chain`: anchor with this node's chain, or no more.
-
-    The quotas are for each member with all who act for it: bytes and number of what is shared, number of what stays,
-    and the largest content.
-    """
-
-    access: str | None = None
-    ttl_default_ms: int | None = None
-    ttl_max_ms: int | None = None
-    acks_min: int | None = None
-    chain: bool | None = None
-    live_bytes: int | None = None
-    live_items: int | None = None
-    durable_items: int | None = None
-    content_bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MemberChange:
-    """What the next roster is to say. Everything in one change becomes one signed step.
-
-    `set`: add a member or change its roles. `remove`: take it out; what it said so far and counts is kept, unless its
-    key `leaked`: then nothing of those that are removed counts any more, nor a certificate that rests on them.
-    `m`: approvals that verify, None to leave it, 0 for no quorum. `drop`: versions that are no longer kept as verified
-    under an earlier quorum. `owner` and `mend` (go on above every branch of a fork) need the root key.
-    """
-
-    set: tuple[NewMember, ...] = ()
-    remove: tuple[str, ...] = ()
-    leaked: bool = False
-    m: int | None = None
-    limits: LimitsChange | None = None
-    drop: tuple[str, ...] = ()
-    owner: str | None = None
-    mend: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class TrustChange:
-    """How far a version is trusted now and would be after a change."""
-
-    reference: str
-    now: str
-    then: str
-
-
-@dataclass(frozen=True, slots=True)
-class ChangePreview:
-    """What a change would do. `signer` is whose key it needs, `signs_here` whether this node holds that.
-
-    `quorum_m` and `verifiers` are those after it. `notes` say in words what it does; `trust` lists what rises or falls.
-    """
-
-    graph: str
-    version: int
-    signer: str
-    signs_here: bool
-    quorum_m: int
-    verifiers: tuple[str, ...]
-    members: tuple[NewMember, ...]
-    notes: tuple[str, ...]
-    trust: tuple[TrustChange, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class JoinRequestView:
-    """Somebody who asks to become a member."""
-
-    id: str
-    graph: str
-    agent: str
-    label: str
-    roles: tuple[str, ...]
-    asked_ms: int
-
-
-@dataclass(frozen=True, slots=True)
 class DraftView:
     """A draft and, once sealed, what was sealed. `edited` is true when content changed after sealing."""
 
@@ -248,34 +151,6 @@ class DraftView:
     version: int
     root: str
     updated_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class SignerView:
-    """One signature behind a version. `method` is empty for endorsements."""
-
-    address: str
-    label: str
-    decision: str
-    method: str
-    reason: str
-    counts: bool
-
-
-@dataclass(frozen=True, slots=True)
-class TrustView:
-    """Who stands behind one version. `level` is always shown with M of N; `missing` says what would raise it."""
-
-    level: str
-    m: int
-    n: int
-    approvals: int
-    rejections: int
-    endorsements: int
-    methods: tuple[str, ...]
-    signers: tuple[SignerView, ...]
-    missing: str
-    conflict: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,19 +268,6 @@ class ReviewView:
 
 
 @dataclass(frozen=True, slots=True)
-class DiffView:
-    """What one version says and another does not, as lines of canonical N-Quads.
-
-    Blank nodes are named anew in each version, so a line with one may be in both lists and mean the same.
-    """
-
-    older: str
-    newer: str
-    added: tuple[str, ...]
-    removed: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class ReviewDetail:
     """All that a verifier looks at: the content, earlier versions, and what is new against the newest of those.
 
@@ -421,30 +283,6 @@ class ReviewDetail:
 
 
 @dataclass(frozen=True, slots=True)
-class RetractView:
-    """A version that was taken back. `by_owner`: moderation, by the owner of the graph. `erase`: its bytes go too."""
-
-    version: int
-    by: str
-    by_owner: bool
-    erase: bool
-    successor: int | None
-    reason: str
-    at_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryStep:
-    """One transition of an asset as this node saw it."""
-
-    version: int
-    what: str
-    agent: str
-    root: str
-    at_ms: int
-
-
-@dataclass(frozen=True, slots=True)
 class HistoryView:
     """What became of an asset: transitions, oldest first; what is live, newest first; what was taken back."""
 
@@ -453,26 +291,6 @@ class HistoryView:
     steps: tuple[HistoryStep, ...]
     versions: tuple[VersionView, ...]
     retracts: tuple[RetractView, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SignatureView:
-    """One kept signature about a version. `kind` is share, publish, endorse, verdict or propose.
-
-    `principal` is for whom it was signed. `ignored` says why it does not count, and is empty when it does.
-    """
-
-    id: str
-    kind: str
-    signer: str
-    label: str
-    principal: str
-    decision: str
-    method: str
-    reason: str
-    quorum: str
-    ignored: str
-    signature: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -498,73 +316,6 @@ class Explanation:
     signatures: tuple[SignatureView, ...]
     conflicts: tuple[str, ...]
     retracts: tuple[RetractView, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AgentView:
-    """An agent that speaks through this node. `outside`: its key is in a wallet that the node never sees."""
-
-    address: str
-    label: str
-    outside: bool
-
-
-@dataclass(frozen=True, slots=True)
-class SignRequest:
-    """What an agent with a wallet elsewhere is to sign. `action` says what, and which of the other fields it takes:
-
-    found      new                                          a graph whose creator and owner is the agent
-    roster     graph, change                                the next roster, as its owner or root key
-    seal       graph, name, data, format, subgraph          a draft: with data, written first in place of the old
-    share      graph, name, ttl_ms                          what is sealed
-    publish    graph, name                                  what is sealed, or was shared
-    endorse    graph, reference, reason, withdraw
-    propose    graph, reference, deadline_ms                ask the verifiers
-    verdict    graph, reference, decision, reason           approve or reject, by the method manual
-    retract    graph, reference, reason, successor, erase
-    carry                                                   that this node carries the agent's words
-    act_for    label                                        that this node's agent speaks for it
-    quorum     graph                                        the head's quorum for the contract, as the root key
-    """
-
-    action: str
-    agent: str
-    graph: str = ""
-    name: str = ""
-    data: str | None = None
-    format: str | None = None
-    subgraph: str = ""
-    reference: str = ""
-    reason: str = ""
-    decision: str = ""
-    withdraw: bool = False
-    successor: int | None = None
-    erase: bool = False
-    ttl_ms: int | None = None
-    deadline_ms: int | None = None
-    label: str = ""
-    change: MemberChange | None = None
-    new: NewGraph | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SignView:
-    """A statement that waits for its signature until `until_ms`. `typed_data` is what `eth_signTypedData_v4` takes."""
-
-    id: str
-    action: str
-    agent: str
-    typed_data: dict[str, object]
-    until_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class SignedView:
-    """What became of a signature: `id` is that of the signed thing, `reference` the version or graph it is about."""
-
-    id: str
-    action: str
-    reference: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -654,6 +405,10 @@ class Face(Protocol):
     async def join(self, invite: str, *, label: str) -> GraphView:
         """Use an invite. Returns once this node is on the roster and has adopted it."""
 
+    async def follow(self, graph: str, *, addresses: tuple[str, ...]) -> GraphView:
+        """Read an open graph without being listed in it, from nodes at these addresses. An invite without roles to an
+        open graph does the same by `join`."""
+
     async def join_requests(self, graph: str) -> tuple[JoinRequestView, ...]: ...
 
     async def decide_join(self, request: str, *, approve: bool) -> None: ...
@@ -671,6 +426,22 @@ class Face(Protocol):
 
     async def share(self, graph: str, name: str, *, ttl_ms: int | None) -> JobView:
         """Seal if unsealed, and share the draft `name`. Sharing the same again renews it."""
+
+    async def share_data(
+        self,
+        graph: str,
+        name: str,
+        data: bytes,
+        *,
+        format: str | None,
+        base: str | None,
+        subgraph: str,
+        ttl_ms: int | None,
+    ) -> JobView:
+        """Share statements as the next version of an asset at once, without a draft. `ttl_ms` None: the default.
+
+        Raises a `MisuseError` when they cannot be; then nothing is shared, and there is no job.
+        """
 
     async def publish(self, graph: str, reference: str) -> JobView: ...
 

@@ -18,6 +18,7 @@ from p2pmem_protocol.keys import Key
 from p2pmem_protocol.names import Address
 
 from p2pmem.home import Home, read_secret, write_secret
+from p2pmem.keyfile import decrypt, encrypt
 
 SCRYPT_COST: Final = 2**12
 
@@ -55,28 +56,23 @@ class Keyring:
     @classmethod
     def load(cls, home: Home) -> Keyring:
         """Read every key file; raises `MisuseError` when one is damaged or readable by others."""
-        from eth_keyfile.keyfile import decode_keyfile_json  # heavy, and only needed here
-
         password = read_secret(home.password_file)
         keys: list[Key] = []
         for path in sorted(home.agents_dir.glob("*.json")):
             try:
-                secret = decode_keyfile_json(json.loads(read_secret(path)), password)
-            except (ValueError, KeyError, TypeError) as error:
+                keys.append(decrypt(json.loads(read_secret(path)), password))
+            except (MisuseError, ValueError) as error:
                 raise MisuseError(f"{path} is not a key file that this node can open: {error}") from None
-            keys.append(Key(bytes(secret)))
         return cls.of(*keys)
 
 
 def create_agent(home: Home, secret: bytes | None = None) -> Key:
     """Make a new agent key (or keep `secret`) and write its file."""
-    from eth_keyfile.keyfile import create_keyfile_json
-
     key = Key(secret if secret is not None else _random_scalar())
     if not home.password_file.exists():
         write_secret(home.password_file, secrets.token_hex(32).encode())
     password = read_secret(home.password_file)
-    document = create_keyfile_json(key.secret, password, kdf="scrypt", iterations=SCRYPT_COST)
+    document = encrypt(key, password, scrypt_n=SCRYPT_COST, random_bytes=secrets.token_bytes)
     number = len(list(home.agents_dir.glob("*.json")))
     write_secret(home.agents_dir / f"{number:03}-{key.address}.json", json.dumps(document).encode())
     return key

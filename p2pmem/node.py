@@ -23,6 +23,7 @@ from p2pmem_jobs.database import no_crash
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.names import Address, network_id
 
+from p2pmem import crash_points
 from p2pmem.config import Config
 from p2pmem.exchange.exchange import Exchange
 from p2pmem.face import Face
@@ -33,9 +34,11 @@ from p2pmem.ledger.admission import Admission
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.ledger.ledger_holdings import LedgerHoldings
 from p2pmem.ledger.rosters import Rosters
+from p2pmem.net.flood import open_flood
 from p2pmem.net.penalties import Penalties
 from p2pmem.net.seam import Network, OpenNetwork
 from p2pmem.net.sessions import Sessions
+from p2pmem.net.topics import OpenTopics
 from p2pmem.recall.recalling import Recalling
 from p2pmem.recall.text_index import open_text_index
 from p2pmem.review.judging import Judge, ReviewSettings, open_judge
@@ -144,9 +147,10 @@ async def open_node(
     places: Places,
     surroundings: Surroundings,
     chain: OpenChain | None = None,
+    topics: OpenTopics = open_flood,
 ) -> AsyncIterator[Node]:
     """Run a node until the block ends. On leaving it is drained; cancelled, it stops at once. Either way nothing that
-    was acknowledged is lost.
+    was acknowledged is lost. `topics` is how it gossips about open graphs.
 
     Raises `MisuseError` for what is set wrong, and the errors of the parts (`OwnedError` when another process has the
     directory, `OutsideError` when a port is in use).
@@ -165,8 +169,8 @@ async def open_node(
         papers = await OwnPapers.open(keyring, ledger, net.peer_id)
         queue = Queue(database, clock=at.clock, random_bytes=at.random_bytes, crash_point=at.crash_point)
         judge = await stack.enter_async_context(open_judge(settings.review, ledger))
-        built = _Built(settings, keyring, ledger, net, papers, queue, imports, judge, at, chain)
-        built.build(store, queries, Projector(ledger, store, text, at.blocking), Recalling(ledger, text, built.showing))
+        built = _Built(settings, keyring, ledger, net, papers, queue, imports, judge, at, chain, topics)
+        built.build(store, queries, Projector(ledger, store, text, keyring), Recalling(ledger, text, built.showing))
         nursery = await stack.enter_async_context(_nursery())
         await built.start(nursery)
         await stack.enter_async_context(queue.run(drain_s=DRAIN_S))
@@ -190,7 +194,9 @@ class _Built:
         judge: Judge | None,
         at: Surroundings,
         chain: OpenChain | None,
+        topics: OpenTopics,
     ) -> None:
+        self._topics = topics
         self._settings = settings
         self._papers = papers
         self._ledger = ledger
@@ -234,6 +240,7 @@ class _Built:
             chance=random.Random(self._at.random_bytes(16)),  # noqa: S311 - spreads load, keeps no secret
             announce=self._announce,
             penalise=self._penalties.punish,
+            open_topics=self._topics,
         )
 
     def _make_membership(self, keyring: Keyring, papers: OwnPapers) -> None:
@@ -247,6 +254,7 @@ class _Built:
             papers=papers,
             dialer=self._exchange.dialer,
             announce=self._announce,
+            names_of=self._sessions.names_of,
             penalise=self._penalties.punish,
         )
 
@@ -427,31 +435,45 @@ async def _open_chain(config: Config, keyring: Keyring) -> AsyncIterator[OpenCha
         yield OpenChain(chain, settings)
 
 
-async def run_node(home: Home, config: Config, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
-    """Run the node of a home directory with libp2p and HTTP until cancelled. Reports its HTTP address when ready."""
+async def run_node(
+    home: Home,
+    config: Config,
+    *,
+    stop: trio.Event | None = None,
+    task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Run the node of a home directory with libp2p and HTTP until `stop` is set. Reports its HTTP address when ready.
+
+    Stopped, it answers what was asked and brings running jobs to a good place, within seconds. Cancelled, it ends at
+    once. Nothing that was acknowledged is lost either way.
+    """
+    stopping = trio.Event() if stop is None else stop
     home.need()
     from p2pmem.api.server import serve_http
+    from p2pmem.net.gossipsub import open_gossip
     from p2pmem.net.libp2p_host import Libp2pNetwork
 
     keyring = Keyring.load(home)
     if not keyring.keys:
         raise MisuseError(f"there is no agent key in {home.agents_dir}: run `p2pmem init`")
     token = read_secret(home.token_file).decode().strip()
-    network = Libp2pNetwork(
-        identity_seed=read_secret(home.peer_key_file), listen=(config.listen,), announce=config.announce
-    )
+    seed = read_secret(home.peer_key_file)
+    network = Libp2pNetwork(identity_seed=seed, listen=(config.listen,), announce=config.announce)
     settings = NodeSettings(config.network, config.label, config.announce, config.review)
+    surroundings = Surroundings(crash_point=crash_points.from_environment())
     async with (
         _open_chain(config, keyring) as chain,
-        open_node(settings, keyring, network, Places.of(home), Surroundings(), chain) as node,
+        open_node(
+            settings, keyring, network, Places.of(home), surroundings, chain, partial(open_gossip, identity_seed=seed)
+        ) as node,
         trio.open_nursery() as nursery,
     ):
-        serve = partial(serve_http, node.face, token, config.http_host, config.http_port)
+        serve = partial(serve_http, node.face, token, config.http_host, config.http_port, stop=stopping)
         url: str = await nursery.start(serve)
         _write_run_file(home, url, node.network)
         try:
             task_status.started(url)
-            await trio.sleep_forever()
+            await stopping.wait()
         finally:
             home.run_file.unlink(missing_ok=True)
 

@@ -203,7 +203,14 @@ def install_packages(console: Console) -> None:
         how = () if compiled else only_wheels
         locks = [part for lock in LOCKS for part in ("--requirement", lock)]
         console.run(*pip, *how, "--use-pep517", "--require-hashes", *locks)
+        drop_old_stubs()
         console.run(VENV_PYTHON, "-I", "-m", "compileall", "-q", "-j", "0", VENV / "lib")
+
+
+def drop_old_stubs() -> None:
+    """trio brings its own types. trio-typing, which libp2p needs, brings older stubs that would hide them from mypy."""
+    for stubs in (VENV / "lib").glob("python3.*/site-packages/trio-stubs"):
+        shutil.rmtree(stubs)
 
 
 def install_project(console: Console) -> None:

@@ -178,7 +178,7 @@ async def bench_interrupted(folder: Path) -> None:
         async with queue.run(drain_s=0):
             await fill(queue, database, "wait", INTERRUPTED)
             await queue.submit("wait", Add(0, 0))
-            while queue.statistics().waiting_here < INTERRUPTED:  # noqa: ASYNC110
+            while queue.statistics().waiting_here < INTERRUPTED:
                 await trio.sleep(0.05)
             await database.checkpoint()
             for suffix in ("", "-wal", ".lock"):
@@ -188,7 +188,7 @@ async def bench_interrupted(folder: Path) -> None:
         async with open_database(copy, blocking=ThreadBlocking()) as database:
             queue = make(database)
             async with queue.run(drain_s=0):
-                while entered < INTERRUPTED:  # noqa: ASYNC110
+                while entered < INTERRUPTED:
                     await trio.sleep(0.01)
                 taken.append(0)
                 reached = time.perf_counter()

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.node_tools import NodeTools
 
 settings.register_profile(
     "p2pmem", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
@@ -25,3 +29,23 @@ def shared_data() -> Path:
     if not data.is_dir():
         pytest.skip(f"no {data}: set P2PMEM_SHARED to the folder that holds other people's test suites")
     return data
+
+
+def needs(text: str) -> NoReturn:
+    """A tool is missing: that fails where all tools must be, and skips with the reason elsewhere."""
+    if os.environ.get("CI"):
+        pytest.fail(text)
+    pytest.skip(text)
+
+
+@pytest.fixture(scope="session")
+def node_tools() -> NodeTools:
+    """Other people's code in JavaScript, from one folder: that of the devnet, or what P2PMEM_NODE_MODULES names."""
+    npm = Path(__file__).parents[1] / "devnet" / "p2pmem_devnet" / "npm"
+    modules = Path(os.environ.get("P2PMEM_NODE_MODULES") or npm / "node_modules").resolve()
+    program = shutil.which("node")
+    if program is None:
+        needs("Node.js is not on the PATH")
+    if not modules.is_dir():
+        needs(f"no {modules}: run `npm ci --ignore-scripts` in {npm}, or set P2PMEM_NODE_MODULES")
+    return NodeTools(program, modules)

@@ -55,6 +55,8 @@ STARTS_MS: Final = 1_800_000_000_000
 """What time it is when a cluster begins: a round number in January 2027."""
 SETTLES_WITHIN: Final = timedelta(minutes=10)
 NODES_MAX: Final = 100
+ALL_CONNECTED_MAX: Final = 24
+"""With so many members or fewer, everybody is connected with everybody before a test begins."""
 _FIRST_LOOK_S: Final = 0.005
 _LONGEST_LOOK_S: Final = 1.0
 
@@ -177,6 +179,15 @@ class Cluster:
         async with trio.open_nursery() as nursery:
             for node in others:
                 nursery.start_soon(_join, node, invite)
+        await self._until_everybody_knows_everybody()
+
+    async def _until_everybody_knows_everybody(self) -> None:
+        """A test may part members at once, and each part is to go on: members learn of each other from the owner."""
+        wanted = len(self.nodes) - 1
+        while wanted <= ALL_CONNECTED_MAX and any(
+            len(node.inside.services.sessions.all()) < wanted for node in self.nodes
+        ):
+            await trio.sleep(_FIRST_LOOK_S)
 
     # Nodes that come and go
 

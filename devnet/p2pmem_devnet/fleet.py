@@ -128,7 +128,7 @@ class NodeProcess:
             raise MisuseError(f"{self.name} is running already")
         self.home.run_file.unlink(missing_ok=True)
         self._drained, self._spoke = trio.Event(), trio.Event()
-        command = [sys.executable, "-m", "p2pmem_devnet.node_process", str(self.home.data_dir)]
+        command = [sys.executable, "-m", "p2pmem", "run", "--log-level", "info"]
         with self.log_file.open("ab") as log_file:
             env = {**os.environ, **self._environment, **environment}
             self._process = await open_with_lifeline(command, stderr=log_file, env=env)
@@ -289,6 +289,7 @@ async def open_fleet(names: list[str], directory: Path, settings: FleetSettings)
                 make_home(home, name, settings.network)
             environment = {
                 **settings.chain,
+                "P2PMEM_HOME": str(directory / name),
                 "P2PMEM_PEER_ANNOUNCE": door.address,
                 "P2PMEM_REVIEW_POLICY": "manual" if name in settings.manual else "auto",
             }

@@ -193,6 +193,7 @@ class Outsider:
         haul.streams += 1
         haul.questions += 1
         await stream.send_all(encode_frames(said))
+        await stream.close_write()
         data = await _listen(stream)
         heard = _frames_in(data)
         sizes = {Sort.GREETING: 0, Sort.NO: 0, Sort.LEAK: 0}

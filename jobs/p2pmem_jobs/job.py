@@ -92,6 +92,19 @@ class Submission:
             work.copy_work(connection, self._work_of, self._id)
         return self._id
 
+    def insert_done(self, connection: sqlite3.Connection, result: object) -> JobRecord:
+        """Instead of `insert`, for work that this very write does: the job is stored as run once and succeeded.
+
+        Its rows and those of the work are committed together, so nothing of it can be left half done and there is
+        nothing to run. Returns the record. Give `announce_done` as the write's `after`. A dedupe key is not looked at.
+        """
+        text = codec.encode(result, self._returns)
+        return tables.insert_done(connection, self._new, text, self._reason)
+
+    def announce_done(self, record: JobRecord) -> None:
+        """Tells who watches, after the commit of `insert_done`."""
+        self._queue._submitted_done(record)
+
     def announce(self, _: object = None) -> None:
         """Tells the dispatcher, after the commit. Unannounced, the job waits until something else wakes it."""
         is_new = self._id == self._new.id

@@ -497,6 +497,13 @@ class Queue:
             self._dispatcher.submitted(new.kind, new.run_at_ms, new.deadline_ms)
         self._tell(new.id, None)
 
+    def _submitted_done(self, record: JobRecord) -> None:
+        self._submitted_count += 1
+        if self._dispatcher is not None:
+            self._dispatcher.ended_count += 1
+        self._changed.notify()
+        self._signals.notify(record.id)
+
     def _tell(self, job_id: str, ended: Ended | None) -> None:
         """After the commit of a change, with the end if it is one."""
         if ended is not None:

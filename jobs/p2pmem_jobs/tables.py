@@ -13,7 +13,7 @@ from typing import Any
 
 from .errors import ConflictError, EndedError, FullError, StaleAttemptError
 from .reading import fact, get_job
-from .records import Claim, Claimed, Ended, NewJob
+from .records import Claim, Claimed, Ended, JobRecord, NewJob
 from .states import CHANGES, FINAL, HAS_TASK, HOLDS_DEDUPE_KEY, State, in_states
 from .work import effects_under_way, step_results
 
@@ -144,6 +144,45 @@ def insert_job(connection: sqlite3.Connection, new: NewJob, live_max: int, reaso
     )
     _add_event(connection, cursor.lastrowid, new.submitted_ms, 0, State.QUEUED, reason)
     return new.id
+
+
+def insert_done(connection: sqlite3.Connection, new: NewJob, result: str, reason: str) -> JobRecord:
+    """A job whose work is in the same write: it is there, and has succeeded at its first attempt."""
+    assert new.dedupe_key is None
+    at_ms = new.submitted_ms
+    seq = connection.execute(
+        "INSERT INTO job(id, kind, version, args, state, ready, priority, run_at_ms, owner, parent, attempt, detail,"
+        " submitted_ms) VALUES (?, ?, ?, ?, 'running', 0, ?, ?, ?, ?, 1, '', ?)",
+        (new.id, new.kind, new.version, new.args, new.priority, at_ms, new.owner, new.parent, at_ms),
+    ).lastrowid
+    connection.execute(
+        "UPDATE job SET state = 'succeeded', ended_ms = ?, result = ? WHERE seq = ?", (at_ms, result, seq)
+    )
+    _add_event(connection, seq, at_ms, 1, State.SUCCEEDED, reason)
+    assert seq is not None
+    return JobRecord(
+        seq=seq,
+        id=new.id,
+        kind=new.kind,
+        version=new.version,
+        args=new.args,
+        state=State.SUCCEEDED,
+        priority=new.priority,
+        run_at_ms=at_ms,
+        deadline_ms=None,
+        dedupe_key=None,
+        owner=new.owner,
+        parent=new.parent,
+        retry_of=None,
+        attempt=1,
+        failures=0,
+        parked=None,
+        detail="",
+        submitted_ms=at_ms,
+        ended_ms=at_ms,
+        result=result,
+        error=None,
+    )
 
 
 def _same_job(new: NewJob, holder_id: str, holder_args: str) -> str:

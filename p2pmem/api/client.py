@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -66,6 +67,8 @@ class HttpFace:
             timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S),
             # neither a proxy nor a .netrc has a say in what stays on this machine
             trust_env=False,
+            # no certificate is ever looked at; to load those that are trusted elsewhere takes longer than a call
+            verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
             follow_redirects=False,
         )
 
@@ -107,6 +110,9 @@ class HttpFace:
     async def join(self, invite: str, *, label: str) -> GraphView:
         return await self._ask(GraphView, "join", invite=invite, label=label)
 
+    async def follow(self, graph: str, *, addresses: tuple[str, ...]) -> GraphView:
+        return await self._ask(GraphView, "follow", graph=graph, addresses=addresses)
+
     async def join_requests(self, graph: str) -> tuple[JoinRequestView, ...]:
         return await self._ask(tuple[JoinRequestView, ...], "join_requests", graph=graph)
 
@@ -141,6 +147,29 @@ class HttpFace:
 
     async def share(self, graph: str, name: str, *, ttl_ms: int | None) -> JobView:
         return await self._ask(JobView, "share", graph=graph, name=name, ttl_ms=ttl_ms)
+
+    async def share_data(
+        self,
+        graph: str,
+        name: str,
+        data: bytes,
+        *,
+        format: str | None,
+        base: str | None,
+        subgraph: str,
+        ttl_ms: int | None,
+    ) -> JobView:
+        return await self._ask(
+            JobView,
+            "share_data",
+            graph=graph,
+            name=name,
+            data=data,
+            format=format,
+            base=base,
+            subgraph=subgraph,
+            ttl_ms=ttl_ms,
+        )
 
     async def publish(self, graph: str, reference: str) -> JobView:
         return await self._ask(JobView, "publish", graph=graph, reference=reference)

@@ -17,6 +17,7 @@ A context graph's name holds a slash, so graphs and references are never part of
     POST   /v1/graph/leave                  leave             {}
     POST   /v1/graph/invites                invite            {"invite": "p2pmem1..."}
     POST   /v1/join                         join              GraphView
+    POST   /v1/graph/follow                 follow            GraphView
     GET    /v1/join-requests                join_requests     {"requests": [JoinRequestView, ...]}
     POST   /v1/join-requests/decide         decide_join       {}
     POST   /v1/drafts                       draft             DraftView; the body is the file, the rest in the query
@@ -24,6 +25,7 @@ A context graph's name holds a slash, so graphs and references are never part of
     DELETE /v1/drafts                       discard           {}
     POST   /v1/drafts/seal                  seal              DraftView
     POST   /v1/share                        share             JobView
+    POST   /v1/share/data                   share_data        JobView; the body is the file
     POST   /v1/publish                      publish           JobView
     POST   /v1/endorse                      endorse           JobView
     POST   /v1/verify                       verify            JobView
@@ -177,6 +179,7 @@ _TABLE: Final = (
         defaults={"uses": 1, "life_ms": INVITE_LIFE_MS, "ask": False},
     ),
     Call("join", "POST", "/v1/join", defaults={"label": ""}),
+    Call("follow", "POST", "/v1/graph/follow"),
     Call("join_requests", "GET", "/v1/join-requests", wrap="requests"),
     Call("decide_join", "POST", "/v1/join-requests/decide"),
     Call("draft", "POST", "/v1/drafts", file="data", defaults={"subgraph": "", "replace": False}),
@@ -184,6 +187,7 @@ _TABLE: Final = (
     Call("discard", "DELETE", "/v1/drafts"),
     Call("seal", "POST", "/v1/drafts/seal"),
     Call("share", "POST", "/v1/share"),
+    Call("share_data", "POST", "/v1/share/data", file="data", defaults={"subgraph": ""}),
     Call("publish", "POST", "/v1/publish"),
     Call("endorse", "POST", "/v1/endorse", defaults={"reason": "", "withdraw": False}),
     Call("verify", "POST", "/v1/verify"),

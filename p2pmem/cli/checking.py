@@ -31,18 +31,21 @@ class ProofFile:
 
 
 def _certificate_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="a certificate, - for standard input")
+    parser.add_argument("file", metavar="FILE", help="a certificate in CBOR or JSON, - for standard input")
     parser.add_argument("--content", metavar="FILE", help="also check that these statements are what was verified")
 
 
 def check_certificate(context: Context) -> Exit:
     """Every signature and every step from the root key to the quorum; and with content, its root."""
     from p2pmem_protocol.certificate import CERTIFICATE_BYTES_MAX, Certificate
+    from p2pmem_protocol.certificate_json import from_json
 
     from p2pmem.services.certifying import statement_json
 
     args = context.args
-    statement = Certificate.decode(read_input(args.file, CERTIFICATE_BYTES_MAX)).check()
+    data = read_input(args.file, 4 * CERTIFICATE_BYTES_MAX)
+    certificate = from_json(data.decode("utf-8", "replace")) if data.lstrip()[:1] == b"{" else Certificate.decode(data)
+    statement = certificate.check()
     lines = [f"holds: {statement.shown}"]
     lines += [f"  {address} approved ({method.name.lower()})" for address, method in statement.approvals]
     if args.content is not None:

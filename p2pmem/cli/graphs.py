@@ -165,6 +165,23 @@ async def join(context: Context) -> Exit:
     return Exit.OK
 
 
+def _follow_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("graph", metavar="GRAPH", help="<address>/<slug> of an open context graph")
+    parser.add_argument(
+        "--at",
+        metavar="ADDRESS",
+        action="append",
+        required=True,
+        help="where a node that has it can be dialled, as /ip4/.../tcp/.../p2p/...; may be given often",
+    )
+
+
+async def follow(context: Context) -> Exit:
+    found = await context.face.follow(context.args.graph, addresses=tuple(context.args.at))
+    context.out.answer(found, show_graph(found))
+    return Exit.OK
+
+
 COMMANDS: Final = (
     Command("graph create", "found a context graph that you own", create, _create_arguments),
     Command("graph list", "list the context graphs of this node", list_),
@@ -180,5 +197,6 @@ COMMANDS: Final = (
         leave,
         lambda parser: parser.add_argument("--graph", metavar="GRAPH", required=True, help="the one to leave"),
     ),
+    Command("graph follow", "read an open context graph without being a member", follow, _follow_arguments),
     Command("join", "join a context graph with an invite", join, _join_arguments),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -156,22 +157,30 @@ async def _run_node(context: Context, config: Config) -> None:
     from p2pmem.cli.session import find_running, ready_line
     from p2pmem.node import run_node
 
-    async with trio.open_nursery() as nursery:
-        await nursery.start(_until_signal, context, nursery.cancel_scope)
-        await nursery.start(run_node, context.home, config)
-        running = find_running(context.home)
-        context.out.event(running, ready_line(running))
+    stop = trio.Event()
+    async with trio.open_nursery() as listening:
+        await listening.start(_until_signal, context, stop, listening.cancel_scope)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(partial(run_node, context.home, config, stop=stop))
+            running = find_running(context.home)
+            context.out.event(running, ready_line(running))
+        listening.cancel_scope.cancel()
 
 
-async def _until_signal(context: Context, scope: trio.CancelScope, *, task_status: trio.TaskStatus[None]) -> None:
+async def _until_signal(
+    context: Context, stop: trio.Event, scope: trio.CancelScope, *, task_status: trio.TaskStatus[None]
+) -> None:
+    """The first signal stops the node in order, a second one at once."""
     import trio
 
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         task_status.started()
         async for number in signals:
+            if stop.is_set():
+                scope.cancel()
+                return
             context.out.note(f"{signal.Signals(number).name}: stopping")
-            break
-    scope.cancel()
+            stop.set()
 
 
 def config_show(context: Context) -> Exit:

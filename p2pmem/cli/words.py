@@ -15,7 +15,7 @@ _UNITS_MS: Final = {
     "d": 86_400_000,
     "w": 604_800_000,
 }
-_PART: Final = re.compile(r"(\d{1,12})(ms|s|m|h|d|w)")
+_PART: Final = re.compile(r"([0-9]{1,12})(ms|s|m|h|d|w)")
 _DURATION_MS_MAX: Final = 2**53 - 1
 
 

@@ -5,13 +5,20 @@
 
 Gossip is quick and may lose; comparisons lose nothing. One is made on connect, on a head change, when a peer's state
 turns out to differ, about ten seconds after something new with three members drawn by lot, and every minute with all.
+
+What is in an open graph goes by its topic instead of by member streams, to members and readers alike (`open_gossip`);
+comparisons are the same for both.
+
+Where nothing happens that minute grows: after each comparison that found both equal, whoever made it, the next one with
+that member may wait twice as long, up to a quarter of an hour. Anything new here brings it back to a minute, and who
+has something new asks the others, so what gossip lost is found as soon as before.
 """
 
 from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from math import isinf
 from typing import Final
@@ -22,25 +29,34 @@ from p2pmem_protocol.errors import MisuseError, OutsideError, RefusedError
 from p2pmem_protocol.frames import Peers
 from p2pmem_protocol.gossip import Close, Command, Compare, Gossip, GossipStatistics, Reconcile, Wake
 from p2pmem_protocol.hello import SYNC_PROTOCOL
+from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import GraphId
 
 from p2pmem.exchange.fetching import Fetching
 from p2pmem.exchange.holdings import Holdings, How
 from p2pmem.exchange.link import Link, Recent, ticks_ms
+from p2pmem.exchange.open_gossip import OpenGossip
+from p2pmem.exchange.open_reading import OpenReading
 from p2pmem.exchange.sync_client import Comparison, SyncClient
 from p2pmem.exchange.sync_server import SyncServer
 from p2pmem.ledger.batch import Delta
 from p2pmem.net.dialer import Dialer
 from p2pmem.net.framing import FrameReader
+from p2pmem.net.greet import NotWelcomeError
 from p2pmem.net.seam import Network, PeerId, Stream
 from p2pmem.net.sessions import Session, Sessions
+from p2pmem.net.topics import OpenTopics
 
 log = logging.getLogger(__name__)
 
 PERIOD_S: Final = 60.0
+QUIET_PERIOD_S_MAX: Final = 15 * 60.0
+CONNECTED_ENOUGH: Final = 24
+DIALLED_AT_ONCE: Final = 12
 AFTER_NEWS_S: Final = 10.0
 AFTER_NEWS_MEMBERS: Final = 3
 DIFFERS_PAUSE_S: Final = 1.0
+CLOCK_LOOK_S: Final = 3600.0
 NO_PROGRESS_PAUSE_S: Final = 5.0
 
 
@@ -53,6 +69,10 @@ class _Comparer:
     wanted: trio.Event = field(default_factory=trio.Event)
     meets: bool = True
     """Whether to ask whom else the peer is connected to."""
+    period_s: float = PERIOD_S
+    due_s: float = 0.0
+    sooner: trio.Event = field(default_factory=trio.Event)
+    """`due_s` was brought forward, or something is wanted."""
 
     def want(self, graph: GraphId | None) -> None:
         if graph is None:
@@ -60,10 +80,25 @@ class _Comparer:
         elif self.graphs is not None:
             self.graphs.add(graph)
         self.wanted.set()
+        self.sooner.set()
 
     def take(self) -> set[GraphId] | None:
+        """What to compare now. Nobody asked for anything: it is time, for all."""
         graphs, self.graphs, self.wanted = self.graphs, set(), trio.Event()
         return graphs
+
+    def rest(self, spread: float, *, equal: bool) -> None:
+        """A comparison was made. Equal: the next one but one may wait twice as long."""
+        self.due_s = trio.current_time() + self.period_s * spread
+        self.period_s = min(2 * self.period_s, QUIET_PERIOD_S_MAX) if equal else PERIOD_S
+
+    def news(self, spread: float) -> None:
+        """Our set has changed: the next comparison is due in a minute at most."""
+        self.period_s = PERIOD_S
+        due_s = trio.current_time() + PERIOD_S * spread
+        if due_s < self.due_s:
+            self.due_s = due_s
+            self.sooner.set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +123,7 @@ class Exchange:
         chance: random.Random,
         announce: Callable[[], tuple[str, ...]],
         penalise: Callable[[PeerId, RefusedError], None],
+        open_topics: OpenTopics,
     ) -> None:
         """`announce` gives the addresses that others may dial us at; `raw` the bytes of an item in the set."""
         self._network = network
@@ -113,11 +149,18 @@ class Exchange:
             may_read=sessions.may_read,
             may_have=sessions.may_have,
             differs=self._differs,
+            equal=self._found_equal,
             peers=self._peers_of,
             penalise=penalise,
         )
-        self.fetching = Fetching(holdings, self.client, self._members, penalise, chance)
-        self.dialer = Dialer(network, sessions.open, chance)
+        self.dialer = Dialer(network, self._connected, chance)
+        self.fetching = Fetching(holdings, self.client, self._sources, penalise, chance)
+        self.open_gossip = OpenGossip(
+            network, open_topics, holdings, sessions.open_graphs, penalise, moved=self._acknowledged
+        )
+        self.open_reading = OpenReading(
+            network, self.client, sessions.open_graphs, self._note_comparisons, penalise, chance
+        )
 
     # Running
 
@@ -127,10 +170,20 @@ class Exchange:
         self._sessions.start()
         async with trio.open_nursery() as nursery:
             await nursery.start(self.dialer.run)
-            nursery.start_soon(self.fetching.run)
             nursery.start_soon(self._run_ticks)
             nursery.start_soon(self._run_news)
+            nursery.start_soon(self.fetching.run)
+            nursery.start_soon(self.open_gossip.run)
             task_status.started()
+
+    async def _connected(self, peer: PeerId) -> None:
+        """A peer that we want was dialled: be its member, or read the open graphs that it has."""
+        try:
+            await self._sessions.open(peer)
+        except NotWelcomeError:
+            if not any(self._sessions.open_graphs()):
+                raise
+            await self.open_reading.read(peer)
 
     async def serve(self, session: Session, stream: Stream, reader: FrameReader) -> None:
         """What `Sessions` runs as long as a session lasts."""
@@ -147,11 +200,12 @@ class Exchange:
         )
         comparer = _Comparer()
         self._links[peer], self._comparers[peer] = link, comparer
-        self._do(self._gossip.peer_joined(peer, self._sessions.graphs_of(session), ticks_ms()))
+        self._do(self._gossip.peer_joined(peer, self._streamed(session), ticks_ms()))
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_quietly, link.write)
                 nursery.start_soon(self._compare_with, session, comparer)
+                nursery.start_soon(self._judge_in_time, session)
                 await self._read(link)
                 nursery.cancel_scope.cancel()
         finally:
@@ -176,41 +230,72 @@ class Exchange:
         now_ms = ticks_ms()
         for item in delta.entered:
             self._recent.add(item.id, item.data)
-        if delta.source.how is How.ROUND:
+        if self._sessions.is_open(delta.graph):
+            self.open_gossip.heard(delta)
+        elif delta.source.how is How.ROUND:
             sizes = [(item.id, len(item.data)) for item in delta.entered]
             self._do(self._gossip.reconciled(delta.graph, sizes, now_ms))
-        else:
+        elif delta.entered:
+            commands: dict[Command, None] = {}
             for item in delta.entered:
                 if delta.source.how is How.MEMBER:
                     giver = delta.source.peer
-                    self._do(self._gossip.admitted(delta.graph, item.id, len(item.data), giver, now_ms))
+                    done = self._gossip.admitted(delta.graph, item.id, len(item.data), giver, now_ms)
                 else:
-                    self._do(self._gossip.published(delta.graph, item.id, len(item.data), now_ms))
+                    done = self._gossip.published(delta.graph, item.id, len(item.data), now_ms)
+                commands.update(dict.fromkeys(done))
+            self._do(commands)
         if delta.head_changed:
             self._head_changed(delta.graph)
         if delta.entered:
             self._news.set()
-            if delta.source.how is How.MEMBER:
+            if delta.source.how in (How.MEMBER, How.TOPIC):
                 self.fetching.look(delta.graph, delta.source.peer)
+            if any(item.kind is Kind.REVOKE for item in delta.entered):
+                self._judge_anew()
+            for comparer in self._comparers.values():
+                comparer.news(self._spread())
 
     def _head_changed(self, graph: GraphId) -> None:
         self._gossip.head_changed(graph)
         self.client.head_changed(graph)
-        self._sessions.review()
-        for session in self._sessions.all():
-            share = self._gossip.graph_shared if self._sessions.may_have(session.peer, graph) else None
-            change = share or self._gossip.graph_unshared
-            self._do(change(session.peer, graph, ticks_ms()))
+        self._judge_anew()
+        self.open_gossip.look()
+        self.open_reading.begin_anew()
         for comparer in self._comparers.values():
             comparer.meets = True
         self._want_all(graph)
         self.dialer.dial_soon()
 
+    def _streamed(self, session: Session) -> frozenset[GraphId]:
+        """The graphs that go over this member's stream: gated ones. Open ones go by their topics."""
+        return frozenset(it for it in self._sessions.graphs_of(session) if not self._sessions.is_open(it))
+
+    def _judge_anew(self) -> None:
+        """What sessions allow may have changed: by a head, a revocation, the end of a credential."""
+        self._sessions.review()
+        now_ms = ticks_ms()
+        for session in self._sessions.all():
+            streamed = self._streamed(session)
+            for graph in self._sessions.graphs_with_head():
+                change = self._gossip.graph_shared if graph in streamed else self._gossip.graph_unshared
+                self._do(change(session.peer, graph, now_ms))
+
+    async def _judge_in_time(self, session: Session) -> None:
+        """Judge anew at the instant when a credential of this session ends."""
+        while ends := [end for it in session.speakers.speakers if (end := it.until_ms) > self._clock.now_ms()]:
+            # The wall clock may step, so it is looked at again now and then.
+            await trio.sleep(min((min(ends) - self._clock.now_ms()) / 1000, CLOCK_LOOK_S))
+            self._judge_anew()
+
     async def room(self, graph: GraphId) -> None:
         """Return once members take what is published: who publishes faster waits here. Cancel it with a scope."""
         with Listener((self._acknowledged,)) as listener:
-            while self._gossip.is_pressed(graph):
+            while self._is_pressed(graph):
                 await listener.wait()
+
+    def _is_pressed(self, graph: GraphId) -> bool:
+        return self.open_gossip.is_pressed if self._sessions.is_open(graph) else self._gossip.is_pressed(graph)
 
     # Commands of the machine
 
@@ -239,15 +324,12 @@ class Exchange:
             if scope.cancelled_caught:
                 self._do(self._gossip.tick(ticks_ms()))
 
-    def _members(self, graph: GraphId) -> list[PeerId]:
-        """Whom we are connected to in a graph."""
-        return [session.peer for session in self._sessions.all() if self._sessions.may_have(session.peer, graph)]
-
     # Comparisons
 
     def compare_now(self, graph: GraphId | None = None) -> None:
         """Compare with everybody soon."""
         self._want_all(graph)
+        self.open_reading.want()
 
     def last_comparisons(self) -> dict[tuple[PeerId, GraphId], LastComparison]:
         return dict(self._compared)
@@ -277,25 +359,55 @@ class Exchange:
             for peer in self._chance.sample(peers, min(AFTER_NEWS_MEMBERS, len(peers))):
                 self._want(peer, None)
 
+    def _members(self, graph: GraphId) -> list[PeerId]:
+        """Whom we are connected to in a graph."""
+        return [session.peer for session in self._sessions.all() if self._sessions.may_have(session.peer, graph)]
+
+    def _sources(self, graph: GraphId) -> list[PeerId]:
+        """Whom to ask for content: members, and of an open graph whoever we read it from."""
+        return [*self._members(graph), *(self.open_reading.peers() if self._sessions.is_open(graph) else ())]
+
+    def _found_equal(self, peer: PeerId, graphs: Collection[GraphId]) -> None:
+        """A peer asked for our state of these graphs and has the same: as good as having asked it."""
+        comparer, session = self._comparers.get(peer), self._sessions.get(peer)
+        if comparer is None or session is None or any(self._holdings.wanted_attachments(graph) for graph in graphs):
+            return
+        if self._sessions.graphs_of(session) <= frozenset(graphs):
+            comparer.rest(self._spread(), equal=True)
+
     async def _compare_with(self, session: Session, comparer: _Comparer) -> None:
-        """Compare on connect, when wanted, and every minute."""
-        pause_s = 0.0
+        """Compare on connect, when wanted, and every minute, or less often where nothing happens."""
         while True:
             graphs = comparer.take()
             shared = self._sessions.graphs_of(session)
             chosen = sorted(shared if graphs is None else shared & graphs)
             pause_s = DIFFERS_PAUSE_S
-            if chosen and not await self._compare(session, chosen):
-                pause_s = NO_PROGRESS_PAUSE_S
-            # A pause between rounds lets what is under way arrive; the period has a jitter so that peers spread out.
-            await trio.sleep(pause_s * self._chance.uniform(0.8, 1.2))
-            with trio.move_on_after(PERIOD_S * self._chance.uniform(0.8, 1.2)) as scope:
-                await comparer.wanted.wait()
-            if scope.cancelled_caught:
-                comparer.want(None)
+            if chosen:
+                results = await self._compare(session, chosen)
+                if not results or not all(result.equal or result.fetched for result in results):
+                    pause_s = NO_PROGRESS_PAUSE_S
+                same = all(result.equal and not result.fetched for result in results)
+                comparer.rest(self._spread(), equal=same and len(results) == len(shared))
+            # A pause between rounds lets what is under way arrive.
+            await trio.sleep(pause_s * self._spread())
+            await self._until_due(comparer)
 
-    async def _compare(self, session: Session, graphs: list[GraphId]) -> bool:
-        """One comparison. False when it failed, or sets differ and nothing came of it."""
+    async def _until_due(self, comparer: _Comparer) -> None:
+        """Return once a comparison is wanted, or due; then it is one of all graphs."""
+        while not comparer.wanted.is_set():
+            if trio.current_time() >= comparer.due_s:
+                comparer.want(None)
+                return
+            comparer.sooner = trio.Event()
+            with trio.move_on_at(comparer.due_s):
+                await comparer.sooner.wait()
+
+    def _spread(self) -> float:
+        """Periods have a jitter so that peers spread out."""
+        return self._chance.uniform(0.8, 1.2)
+
+    async def _compare(self, session: Session, graphs: list[GraphId]) -> list[Comparison]:
+        """One comparison. Empty when it failed."""
         try:
             results = await self.client.compare(session.peer, graphs)
             comparer = self._comparers.get(session.peer)
@@ -305,14 +417,17 @@ class Exchange:
                     await self._meet(session, graph)
         except RefusedError as error:
             self._penalise(session.peer, error)
-            return False
+            return []
         except OutsideError as error:
             log.info("sync.failed", extra={"peer": session.peer, "why": str(error)})
-            return False
+            return []
+        self._note_comparisons(session.peer, results)
+        return results
+
+    def _note_comparisons(self, peer: PeerId, results: list[Comparison]) -> None:
         now_ms = self._clock.now_ms()
         for result in results:
-            self._compared[session.peer, result.graph] = LastComparison(result, now_ms)
-        return all(result.equal or result.fetched for result in results)
+            self._compared[peer, result.graph] = LastComparison(result, now_ms)
 
     # Meeting other members
 
@@ -328,8 +443,15 @@ class Exchange:
         return (*self._announce(), *theirs)
 
     async def _meet(self, session: Session, graph: GraphId) -> None:
-        """Learn whom else the peer is connected to, and dial them."""
-        for address in await self.client.ask_peers(session.peer, graph, self._announce()):
+        """Learn whom else the peer is connected to, and dial them, until enough are connected: up to 25 members,
+        everybody is connected with everybody; of more, each with some by chance."""
+        addresses = list(await self.client.ask_peers(session.peer, graph, self._announce()))
+        self._chance.shuffle(addresses)
+        for address in addresses:
+            connected = {open_.peer for open_ in self._sessions.all()}
+            trying = len(self.dialer.wanted() - connected)
+            if len(connected) + min(trying, DIALLED_AT_ONCE) >= CONNECTED_ENOUGH:
+                return
             try:
                 self.dialer.want(address)
             except MisuseError:

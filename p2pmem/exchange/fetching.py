@@ -36,7 +36,7 @@ class Fetching:
         penalise: Callable[[PeerId, RefusedError], None],
         chance: random.Random,
     ) -> None:
-        """`members` gives the connected nodes that take part in a graph."""
+        """`members` gives the connected nodes that may have what is in a graph."""
         self._holdings = holdings
         self._client = client
         self._members = members
@@ -75,6 +75,8 @@ class Fetching:
     async def _fetch(self, graph: GraphId, content_hash: bytes, length: int, giver: str) -> None:
         peers = self._members(graph)
         self._chance.shuffle(peers)
+        if giver and giver not in peers:
+            peers.append(PeerId(giver))
         peers.sort(key=lambda peer: peer != giver)
         for peer in peers:
             if (content_hash, length) not in self._holdings.wanted_attachments(graph):

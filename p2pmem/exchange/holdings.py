@@ -22,6 +22,8 @@ class How(Enum):
     OWN = "own"
     MEMBER = "member"
     ROUND = "round"
+    TOPIC = "topic"
+    """From the topic of an open graph. Topics blame their givers by themselves."""
     SELF = "self"
     """What the node does by itself: sweeps, heads, contents."""
 

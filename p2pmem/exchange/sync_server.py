@@ -8,7 +8,7 @@ bytes, whether the graph is known here or not.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from p2pmem_jobs.clock import Clock
@@ -61,18 +61,20 @@ class SyncServer:
         may_read: Callable[[PeerId, GraphId], bool],
         may_have: Callable[[PeerId, GraphId], bool],
         differs: Callable[[PeerId, GraphId], None],
+        equal: Callable[[PeerId, Collection[GraphId]], None],
         peers: Callable[[PeerId, Peers], tuple[str, ...]],
         penalise: Callable[[PeerId, RefusedError], None],
     ) -> None:
-        """`may_read` is asked for every request, `may_have` for one about members' nodes; `differs` is told when a
-        peer's state of a graph is not ours; `peers` takes in where the asker can be dialled, and says where others
-        can be.
+        """`may_read` is asked for every request, `may_have` for one about members' nodes. `differs` is told when a
+        peer's state of a graph is not ours, `equal` in which graphs a peer that asked has the same as we. `peers` takes
+        in where the asker can be dialled, and says where others can be.
         """
         self._holdings = holdings
         self._clock = clock
         self._may_read = may_read
         self._may_have = may_have
         self._differs = differs
+        self._equal = equal
         self._peers = peers
         self._penalise = penalise
 
@@ -121,6 +123,7 @@ class SyncServer:
         agreed_ms = max(now_ms, theirs.clock_ms)
         if not clocks_agree(now_ms, theirs.clock_ms):
             return Heads(now_ms)
+        equal: list[GraphId] = []
         for state in theirs.graphs:
             graph = GraphId(state.graph)
             if not self._may_read(peer, graph):
@@ -129,6 +132,9 @@ class SyncServer:
             ours.append(mine)
             if (mine.head, mine.count, mine.fingerprint) != (state.head, state.count, state.fingerprint):
                 self._differs(peer, graph)
+            else:
+                equal.append(graph)
+        self._equal(peer, equal)
         return Heads(now_ms, tuple(ours))
 
     def _round(self, opened: RoundOpen, talk: _Talk) -> Message:

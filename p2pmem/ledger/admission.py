@@ -92,25 +92,33 @@ class Admission:
     def new_batch(self, source: Source) -> Batch:
         return Batch(self._ledger.clock.now_ms(), source)
 
-    def take(self, item: Item, data: bytes, batch: Batch, attachment: bytes | None = None) -> None:
+    def take(self, item: Item, data: bytes, batch: Batch, own: Content | None = None, *, is_own: bool = False) -> None:
         """Admit one item into the set in memory and note the rows in `batch`, which the caller writes.
 
-        `attachment` is content too large to be inline, when the caller has it. Raises `RefusedError`; nothing changed.
+        `is_own` says that this node has just signed it, `own` that it did so over that content: neither signatures nor
+        content are looked at again then. Raises `RefusedError`; nothing changed.
         """
         graph = self._ledger.graphs.get(item.graph)
         if graph is None:
             raise RefusedError(Reason.UNKNOWN_GRAPH, "for a context graph that is not known here")
         size = len(data)
-        graph.set.test(item, size, batch.at_ms)
-        item.check()
-        content = self._content_of(item, attachment)
-        changes = graph.set.admit(item, size, batch.at_ms, checked=True)
+        content = own.data if own is not None else None
+
+        def check_rest() -> None:
+            """What costs most comes last: signatures, then content."""
+            nonlocal content
+            if not is_own:
+                item.check()
+            if own is None:
+                content = _content_of(item)
+
+        changes = graph.set.admit(item, size, batch.at_ms, check_rest=check_rest)
         batch.items.append((graph.id, NewItem(item.id, item.kind, data)))
         record = graph.set.record(item.id)
         if isinstance(record, SealedRecord):
             if content is not None:
                 batch.contents[record.content_hash] = content
-                self._ledger.held.add(record.content_hash)
+                self._ledger.hold(record.content_hash, content)
             elif record.content_hash not in self._ledger.held:
                 graph.wanted[record.content_hash] = record.content_length
             batch.step(
@@ -130,16 +138,6 @@ class Admission:
                 batch.erased.add(graph.id)
         assets: list[AssetKey | None] = [*sorted(changes.assets)]
         batch.event(graph.id, word, assets or [None])
-
-    def _content_of(self, item: Item, attachment: bytes | None) -> bytes | None:
-        """The content that comes with an item, checked against its seal; None when it is still to be fetched."""
-        if not isinstance(item, Envelope) or not isinstance(item.body, Sealed):
-            return None
-        reference = item.body.content
-        data = reference.inline if reference.inline is not None else attachment
-        if data is not None:
-            check_sealed(item.body, data)
-        return data
 
     def _is_in_set(self, item_id: bytes | None) -> bool:
         return item_id is not None and any(item_id in graph.set for graph in self._ledger.graphs.values())
@@ -162,9 +160,9 @@ class Admission:
                     raise RefusedError(Reason.CONTENT_ROOT_MISMATCH, "content that is not what was sealed")
         batch = self.new_batch(SELF)
         batch.contents[content_hash] = data
-        self._ledger.held.add(content_hash)
+        self._ledger.hold(content_hash, data)
         graph.wanted.pop(content_hash, None)
-        batch.event(graph.id, "content", {record.key.asset for records in naming for record in records})
+        batch.event(graph.id, "content", sorted({record.key.asset for records in naming for record in records}))
         await self._ledger.commit(batch)
         return True
 
@@ -203,6 +201,16 @@ class Admission:
 
         await ledger.database.write(delete)
         return len(unnamed)
+
+
+def _content_of(item: Item) -> bytes | None:
+    """The content that comes with an item, checked against its seal; None when there is none, or it is attached."""
+    if not isinstance(item, Envelope) or not isinstance(item.body, Sealed):
+        return None
+    data = item.body.content.inline
+    if data is not None:
+        check_sealed(item.body, data)
+    return data
 
 
 def _checked(data: bytes) -> Content:

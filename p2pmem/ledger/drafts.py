@@ -96,6 +96,14 @@ def delete_draft(connection: sqlite3.Connection, graph: GraphId, key: AssetKey) 
     return cursor.rowcount > 0
 
 
+def delete_draft_of(connection: sqlite3.Connection, draft: Draft) -> None:
+    """Delete a draft if it still says the same."""
+    connection.execute(
+        "DELETE FROM draft WHERE graph = ? AND agent = ? AND name = ? AND content = ?",
+        (draft.graph, draft.agent, draft.name, draft.content),
+    )
+
+
 def write_own(connection: sqlite3.Connection, own: OwnVersion) -> None:
     connection.execute(
         f"INSERT OR IGNORE INTO own({_OWN_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608

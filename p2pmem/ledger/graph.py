@@ -11,7 +11,7 @@ from p2pmem_protocol.graphset import GraphSet
 from p2pmem_protocol.heads import HeadChain
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import Address, GraphId, GraphName, NetworkId
-from p2pmem_protocol.roster import Parts, Role, Roster
+from p2pmem_protocol.roster import Parts, Role, Roster, SignedHeader
 from p2pmem_protocol.snapshot import Snapshot, View
 
 SNAPSHOT_REUSED_MS: Final = 2_000
@@ -81,12 +81,28 @@ class LedgerGraph:
         if missing:
             self.trouble = f"{len(missing)} parts of the newest roster are not held yet; waiting for a member"
             return None
-        members, limits, kept, certificates = (self.parts[part] for part in state.header.header.part_hashes)
         try:
-            return Roster.join(state.header, Parts(members, limits, kept, certificates))
+            return self._joined(state.header)
         except RefusedError as refused:
             self.trouble = f"the newest roster does not hold together: {refused}"
             raise
+
+    def newest_whole(self) -> Roster | None:
+        """After a start: the newest roster on the way to the head whose parts are held.
+
+        That is the head, unless the node stopped between a header and its parts. Without a roster it would be nobody's
+        member, nobody would talk to it, and it could never fetch them.
+        """
+        signed = self.headers.head().header
+        while signed is not None:
+            if all(part in self.parts for part in signed.header.part_hashes):
+                return self._joined(signed)
+            signed = self.headers.get(signed.header.parent)
+        return None
+
+    def _joined(self, signed: SignedHeader) -> Roster:
+        members, limits, kept, certificates = (self.parts[part] for part in signed.header.part_hashes)
+        return Roster.join(signed, Parts(members, limits, kept, certificates))
 
     def changed(self) -> None:
         """The set is not what the last snapshot shows."""

@@ -49,6 +49,27 @@ class ChainFact:
     block: int
 
 
+class RecentContents:
+    """The last contents that came, so that who follows the ledger does not read the disk. Bounded; the oldest go."""
+
+    def __init__(self, bytes_max: int = 8 * 1024 * 1024) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._data: dict[bytes, bytes] = {}
+
+    def add(self, content_hash: bytes, data: bytes) -> None:
+        if content_hash in self._data or len(data) > self._bytes_max // 8:
+            return
+        self._data[content_hash] = data
+        self._bytes += len(data)
+        while self._bytes > self._bytes_max:
+            oldest = next(iter(self._data))
+            self._bytes -= len(self._data.pop(oldest))
+
+    def get(self, content_hash: bytes) -> bytes | None:
+        return self._data.get(content_hash)
+
+
 class Ledger:
     """All graphs of one node. Made by `Ledger.open`; used from one trio task tree."""
 
@@ -63,6 +84,7 @@ class Ledger:
         self.position = 0
         self.held: set[bytes] = set()
         """Hashes of all content that is held."""
+        self._recent = RecentContents()
         self.chain_facts: dict[bytes, ChainFact] = {}
         self._listeners: list[Hears] = []
         self.changed = Signal()
@@ -86,10 +108,11 @@ class Ledger:
         database.read(ledger._load)
         now_ms = clock.now_ms()
         for graph in ledger.graphs.values():
-            head = graph.next_head()
+            head = graph.newest_whole()
             if head is not None:
                 graph.head = head
                 graph.set.set_head(head, now_ms, forked=graph.headers.head().forked)
+            graph.next_head()
         return ledger
 
     # Graphs
@@ -114,8 +137,10 @@ class Ledger:
         return self.graphs.setdefault(name.id, LedgerGraph.new(name, self.network, now_ms))
 
     def join_rows(self, connection: sqlite3.Connection, graph: LedgerGraph) -> None:
+        """Write that we take part, for the first time or again."""
         connection.execute(
-            "INSERT OR IGNORE INTO graph(id, creator, slug, joined_ms) VALUES (?, ?, ?, ?)",
+            "INSERT INTO graph(id, creator, slug, joined_ms) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT(id) DO UPDATE SET left_ms = NULL",
             (graph.id, graph.name.creator, graph.name.slug, graph.joined_ms),
         )
 
@@ -136,6 +161,9 @@ class Ledger:
         return any(
             graph.set.revoked_peer_serial(speaker.agent, peer) >= speaker.serial for graph in self.graphs.values()
         )
+
+    def is_delegation_revoked(self, principal: Address, agent: Address, serial: int) -> bool:
+        return any(graph.set.revoked_agent_serial(principal, agent) >= serial for graph in self.graphs.values())
 
     # Writing
 
@@ -182,10 +210,18 @@ class Ledger:
 
     # Reading
 
+    def hold(self, content_hash: bytes, data: bytes) -> None:
+        """Content is about to be written: it is held, and mostly asked for again in a moment."""
+        self.held.add(content_hash)
+        self._recent.add(content_hash, data)
+
     def content(self, content_hash: bytes) -> bytes | None:
         """Sealed bytes by their hash."""
         if content_hash not in self.held:
             return None
+        recent = self._recent.get(content_hash)
+        if recent is not None:
+            return recent
         return self._read_blob("SELECT data FROM content WHERE hash = ?", content_hash)
 
     def raw(self, item_id: bytes) -> bytes | None:

@@ -12,7 +12,7 @@ from p2pmem_protocol.names import GraphId
 from p2pmem_protocol.roster import SignedHeader
 from p2pmem_protocol.snapshot import View
 
-from p2pmem.exchange.holdings import Admitted, Offered, Source
+from p2pmem.exchange.holdings import Admitted, How, Offered, Source
 from p2pmem.ledger.admission import Admission
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.ledger.rosters import Rosters
@@ -84,8 +84,9 @@ class LedgerHoldings:
 
     async def admit(self, items: Sequence[Offered], source: Source) -> list[Admitted]:
         outcomes, blamed = await self._admission.admit(items, source)
-        for refused in blamed:
-            self._blame(PeerId(source.peer), refused)
+        if source.how is not How.TOPIC:
+            for refused in blamed:
+                self._blame(PeerId(source.peer), refused)
         return outcomes
 
     def wanted_attachments(self, graph: GraphId) -> tuple[tuple[bytes, int], ...]:

@@ -96,7 +96,7 @@ def event_statements(step: LifecycleStep, previous: LifecycleStep | None) -> byt
 def asset_statements(last: LifecycleStep, trust: TrustReport | None) -> bytes:
     """The N-Triples lines of an asset as it stands after its last transition; `trust` is the best of its versions'.
 
-    A level stands with its M of N: `dkg:approvals` were given, `dkg:quorum` are needed, `dkg:verificationStatus` says all.
+    A level stands with its M of N: `dkg:approvals` were given and `dkg:quorum` are needed.
     """
     asset, event = f"<{subject_of(last)}>", f"<{_event_iri(last)}>"
     by = "wasInvalidatedBy" if last.transition is Transition.DISCARD else "wasGeneratedBy"
@@ -135,4 +135,7 @@ def _event_iri(step: LifecycleStep) -> str:
 
 
 def _iso(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{at_ms % 1000:03}Z"
+    """The instant as XML Schema writes it in its canonical form, which has no trailing zeros."""
+    text = datetime.fromtimestamp(at_ms // 1000, UTC).isoformat()[:19]
+    fraction = f"{at_ms % 1000:03}".rstrip("0")
+    return f"{text}.{fraction}Z" if fraction else f"{text}Z"

@@ -37,19 +37,22 @@ from libp2p.pubsub.validators import signature_validator
 from libp2p.tools.anyio_service import background_trio_service
 from p2pmem_protocol.errors import MisuseError, OutsideError, RefusedError
 
+from p2pmem.net import libp2p_repairs
 from p2pmem.net.background import background_nursery
 from p2pmem.net.framing import FrameReader, encode_length
 from p2pmem.net.seam import Network, PeerEventKind, PeerId, Stream, StreamClosedError
 from p2pmem.net.secure import Identity
 from p2pmem.net.topics import (
     TOPIC_DATA_MAX_BYTES,
-    TOPIC_NAME_MAX_BYTES,
     TOPICS_MAX,
     Blame,
     MaySpeak,
     Receiver,
     Verdict,
+    check_topic,
 )
+
+libp2p_repairs.install_gossip()
 
 log = logging.getLogger(__name__)
 
@@ -325,8 +328,7 @@ class GossipTopics:
         self.restarts = 0
 
     async def subscribe(self, topic: str, receiver: Receiver) -> None:
-        if not 0 < len(topic) <= TOPIC_NAME_MAX_BYTES or not topic.isascii() or not topic.isprintable():
-            raise MisuseError(f"topic {topic[:80]!r}: 1 to {TOPIC_NAME_MAX_BYTES} bytes of printable ASCII")
+        check_topic(topic)
         if topic not in self._receivers and len(self._receivers) >= TOPICS_MAX:
             raise MisuseError(f"{TOPICS_MAX} topics are joined already: leave one first")
         self._receivers[topic] = receiver
@@ -423,10 +425,10 @@ class GossipTopics:
 @asynccontextmanager
 async def open_gossip(
     network: Network,
+    blame: Blame = lambda peer, why: None,
     *,
     identity_seed: bytes,
     may_speak: MaySpeak = lambda peer, topic: True,
-    blame: Blame = lambda peer, why: None,
 ) -> AsyncIterator[GossipTopics]:
     """Gossip over `network`, under the identity of a 32-byte Ed25519 seed (that of the network, if it has one).
 

@@ -21,9 +21,6 @@ import trio
 from libp2p.crypto.ed25519 import Ed25519PublicKey
 from libp2p.crypto.keys import KeyType, PublicKey
 from libp2p.crypto.pb import crypto_pb2
-from libp2p.pubsub import gossipsub as gossipsub_module
-from libp2p.pubsub import pubsub as pubsub_module
-from libp2p.pubsub.rpc_queue import RpcQueue
 from libp2p.security.noise import messages as noise_messages
 from p2pmem_protocol.errors import BugError
 
@@ -78,17 +75,24 @@ def _replace(module: ModuleType, name: str, replacement: object) -> None:
 
 
 def install() -> None:
-    """Make the changes. Again is allowed."""
+    """Make the changes to the noise handshake. Again is allowed."""
     # A stranger chooses the kind of key in his handshake. RSA of any size, ECDSA (through fastecdsa, C code over
     # attacker's points) and secp256k1 would all be parsed and verified before anybody asks whether we want them; and a
     # peer id of another kind does not hold its key, which `identity` relies on.
     _replace(noise_messages, "deserialize_public_key", _deserialize_ed25519_only)
+
+
+def install_gossip() -> None:
+    """Make the changes to GossipSub, which is imported here and not before: few nodes use it. Again is allowed."""
+    from libp2p.pubsub import gossipsub, pubsub
+    from libp2p.pubsub.rpc_queue import RpcQueue
+
     # Every RPC would carry a signed list of our addresses, sign it anew and verify the peer's: a third of the CPU of
     # small messages, and addresses told to strangers. Nothing here uses it.
-    for module in (pubsub_module, gossipsub_module):
+    for module in (pubsub, gossipsub):
         _replace(module, "env_to_send_in_RPC", lambda host: (b"", False))
         _replace(module, "maybe_consume_signed_record", lambda *arguments: True)
     # The cache of seen messages has no limit but time, uses the wall clock, and starts a thread that nobody stops.
-    _replace(pubsub_module, "LastSeenCache", BoundedSeen)
+    _replace(pubsub, "LastSeenCache", BoundedSeen)
     # 32 queued RPCs per peer lose messages silently at some 20 a second.
-    _replace(pubsub_module, "RpcQueue", partial(RpcQueue, max_size=_QUEUED_RPCS_MAX, max_message_size=_RPC_MAX_BYTES))
+    _replace(pubsub, "RpcQueue", partial(RpcQueue, max_size=_QUEUED_RPCS_MAX, max_message_size=_RPC_MAX_BYTES))

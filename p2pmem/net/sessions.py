@@ -24,7 +24,7 @@ from p2pmem_protocol.hello import MEMBER_PROTOCOL, Greeting, Proof, Speaker, Spe
 from p2pmem_protocol.names import Address, GraphId, NetworkId
 
 from p2pmem.net.framing import FrameReader
-from p2pmem.net.greet import greet_as_listener, greet_as_opener
+from p2pmem.net.greet import NotWelcomeError, greet_as_listener, greet_as_opener
 from p2pmem.net.seam import Network, PeerId, Stream
 
 log = logging.getLogger(__name__)
@@ -44,6 +44,9 @@ class Membership(Protocol):
 
     def is_revoked(self, speaker: Speaker, peer: PeerId) -> bool:
         """Whether an admitted revocation ended this credential."""
+
+    def is_delegation_revoked(self, principal: Address, agent: Address, serial: int) -> bool:
+        """Whether the principal has ended this delegation (rule D1)."""
 
 
 class Papers(Protocol):
@@ -119,12 +122,27 @@ class Sessions:
 
     def graphs_of(self, session: Session) -> frozenset[GraphId]:
         """The context graphs that may move between us and this peer, by heads, revocations and time as they are now."""
-        names = self._names_of(session.speakers, session.peer)
+        return self._shared(session.speakers, session.peer)
+
+    def _shared(self, speakers: Speakers, peer: PeerId) -> frozenset[GraphId]:
+        names = self.names_of(speakers, peer)
         return frozenset(
             graph
             for graph in self._membership.graphs_with_head()
             if any(self._membership.is_member(graph, name) for name in names)
         )
+
+    def graphs_with_head(self) -> tuple[GraphId, ...]:
+        """All graphs of this node in which anything can be judged."""
+        return tuple(self._membership.graphs_with_head())
+
+    def is_open(self, graph: GraphId) -> bool:
+        """Whether the head lets anybody read."""
+        return self._membership.is_open(graph)
+
+    def open_graphs(self) -> tuple[GraphId, ...]:
+        """The open graphs that this node follows."""
+        return tuple(graph for graph in self._membership.graphs_with_head() if self._membership.is_open(graph))
 
     def may_read(self, peer: PeerId, graph: GraphId) -> bool:
         """Whether what is in this graph may be told to that peer now: to members, and of an open graph to anybody who
@@ -135,12 +153,24 @@ class Sessions:
         """Whether that peer takes part in this graph now, as the node of a member."""
         session = self.get(peer)
         return session is not None and any(
-            self._membership.is_member(graph, name) for name in self._names_of(session.speakers, peer)
+            self._membership.is_member(graph, name) for name in self.names_of(session.speakers, peer)
         )
 
-    def _names_of(self, speakers: Speakers, peer: PeerId) -> frozenset[Address]:
-        revoked = [speaker.agent for speaker in speakers.speakers if self._membership.is_revoked(speaker, peer)]
-        return speakers.without(revoked).names_at(self._clock.now_ms())
+    def names_of(self, speakers: Speakers, peer: PeerId) -> frozenset[Address]:
+        """Whose membership this peer may use now: of agents whose credential stands, and of the principals that these
+        still act for."""
+        now_ms = self._clock.now_ms()
+        names: set[Address] = set()
+        for speaker in speakers.speakers:
+            if now_ms >= speaker.until_ms or self._membership.is_revoked(speaker, peer):
+                continue
+            names.add(speaker.agent)
+            names.update(
+                principal
+                for principal, serial in speaker.principals
+                if not self._membership.is_delegation_revoked(principal, speaker.agent, serial)
+            )
+        return frozenset(names)
 
     async def open(self, peer: PeerId) -> None:
         """Do hello as the one who dialled, and serve the session until it ends. If one stands, wait for its end.
@@ -159,6 +189,8 @@ class Sessions:
             ours = Greeting.ours(self._network_id, now_ms)
             proof = Proof(self._papers.credentials(), self._papers.delegations())
             theirs, speakers = await greet_as_opener(stream, reader, ours=ours, proof=proof, now_ms=now_ms)
+            if not self._shared(speakers, peer):
+                raise NotWelcomeError(f"{peer} speaks for nobody that shares a context graph with us any more")
             await self._hold(stream, reader, theirs, speakers, opened_by_us=True)
         except RefusedError as error:
             self._penalise(peer, error)
@@ -187,7 +219,7 @@ class Sessions:
 
     def _proof_for(self, speakers: Speakers, peer: PeerId) -> Proof | None:
         """Only those of our agents that share a graph with the opener's."""
-        names = self._names_of(speakers, peer)
+        names = self.names_of(speakers, peer)
         shared = [
             graph
             for graph in self._membership.graphs_with_head()

@@ -7,10 +7,13 @@ here may be lost; reconciliation is what guarantees delivery.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from enum import Enum, unique
 from typing import Final, Protocol, TypeAlias
 
-from p2pmem.net.seam import PeerId
+from p2pmem_protocol.errors import MisuseError
+
+from p2pmem.net.seam import Network, PeerId
 
 TOPIC_DATA_MAX_BYTES: Final = 512 * 1024
 TOPICS_MAX: Final = 256
@@ -63,3 +66,14 @@ class Topics(Protocol):
 
     def peers(self, topic: str) -> frozenset[PeerId]:
         """Who is known to have joined `topic`."""
+
+
+OpenTopics: TypeAlias = Callable[[Network, Blame], AbstractAsyncContextManager[Topics]]
+"""How a node begins to gossip over its network; leaving ends all of it, handlers included."""
+
+
+def check_topic(topic: str) -> str:
+    """The topic itself, or `MisuseError` with the rule it broke."""
+    if not 0 < len(topic) <= TOPIC_NAME_MAX_BYTES or not topic.isascii() or not topic.isprintable():
+        raise MisuseError(f"topic {topic[:80]!r}: 1 to {TOPIC_NAME_MAX_BYTES} bytes of printable ASCII")
+    return topic

@@ -11,6 +11,7 @@ import html
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import unquote
 
 import pyoxigraph as ox
@@ -180,6 +181,7 @@ class _Asset:
         return self._name(term)[:MAX_NAME_CHARACTERS]
 
 
+@lru_cache(maxsize=4_096)
 def local_name(iri: str) -> str:
     """The last part of an IRI, as words as far as its punctuation tells: what follows the last `#`, `/` or `:`."""
     last = re.split(r"[#/:]", iri.rstrip("#/:"))[-1]

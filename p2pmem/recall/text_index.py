@@ -14,7 +14,7 @@ import os
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,6 +93,15 @@ class TextMark:
 
 
 @dataclass(frozen=True, slots=True)
+class TextChange:
+    """Everything that one transaction of the index does: drop first, then put, then mark."""
+
+    put: tuple[TextEntry, ...] = ()
+    drop: tuple[str, ...] = ()
+    marks: tuple[TextMark, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class TextFilter:
     """What a search may return. None is "any".
 
@@ -166,20 +175,30 @@ class TextIndex:
         changes nothing, if `position` is reached already. Cancelled before it begins, nothing happens; once begun, it
         is done.
         """
+        change = TextChange(tuple(put), tuple(drop), tuple(marks))
+        return await self.apply_made(position, lambda: change)
+
+    async def apply_made(self, position: int, make: Callable[[], TextChange]) -> bool:
+        """The same, with a change that `make` makes where the writing is done, out of the event loop."""
         if position < 1:
             raise MisuseError(f"position {position}: positions of the ledger begin at 1")
         async with self._writer:
             if position <= self._position:
                 return False
-            await self._write(position, put, drop, marks)
+            await self._write(position, make)
             return True
 
     async def fill(self, put: Sequence[TextEntry]) -> None:
         """Add to an index that is being rebuilt; the position stays 0 until `apply` sets it."""
+        change = TextChange(tuple(put))
+        await self.fill_made(lambda: change)
+
+    async def fill_made(self, make: Callable[[], TextChange]) -> None:
+        """The same, with a change that `make` makes where the writing is done."""
         async with self._writer:
             if self._position != 0:
                 raise MisuseError(f"the index is at position {self._position}; clear it before it is filled")
-            await self._write(0, put, (), ())
+            await self._write(0, make)
 
     async def clear(self) -> None:
         """Empty the index: position 0."""
@@ -210,13 +229,8 @@ class TextIndex:
         assets, passages = await self._blocking.run(self._connections.count)
         return TextStatistics(self._position, assets, passages, self._transactions, self._searches)
 
-    async def _write(
-        self, position: int, put: Sequence[TextEntry], drop: Sequence[str], marks: Sequence[TextMark]
-    ) -> None:
-        for entry in put:
-            if len(entry.passages) > MAX_PASSAGES:
-                raise MisuseError(f"{len(entry.passages)} passages of <{entry.graph_iri}>, at most {MAX_PASSAGES}")
-        await self._blocking.run(self._connections.write, position, put, drop, marks)
+    async def _write(self, position: int, make: Callable[[], TextChange]) -> None:
+        await self._blocking.run(self._connections.write, position, make)
         self._position = position
         self._transactions += 1
 
@@ -250,16 +264,20 @@ class _Connections:
     def position(self) -> int:
         return self._state("position")
 
-    def write(self, position: int, put: Sequence[TextEntry], drop: Sequence[str], marks: Sequence[TextMark]) -> None:
+    def write(self, position: int, make: Callable[[], TextChange]) -> None:
+        change = make()
+        for entry in change.put:
+            if len(entry.passages) > MAX_PASSAGES:
+                raise MisuseError(f"{len(entry.passages)} passages of <{entry.graph_iri}>, at most {MAX_PASSAGES}")
         with self._write_lock, _errors_of(self._path), _transaction(self._writer):
-            for graph_iri in drop:
+            for graph_iri in change.drop:
                 self._drop(graph_iri)
-            for entry in put:
+            for entry in change.put:
                 self._drop(entry.graph_iri)
                 self._put(entry)
             self._writer.executemany(
                 "UPDATE asset SET level = ?, expires_at_ms = ? WHERE graph_iri = ?",
-                [(mark.level, mark.expires_at_ms, mark.graph_iri) for mark in marks],
+                [(mark.level, mark.expires_at_ms, mark.graph_iri) for mark in change.marks],
             )
             self._writer.execute("UPDATE state SET value = ? WHERE name = 'position'", (position,))
 

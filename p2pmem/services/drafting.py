@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass, replace
+from typing import Final
 
 from p2pmem_jobs import Blocking
-from p2pmem_protocol.content import Content, check_canonical, union
-from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.content import Content, check_canonical, content_of_lines, union
+from p2pmem_protocol.errors import MisuseError, RefusedError
 from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.names import Address, AssetKey, GraphId, check_name, check_subgraph
 from p2pmem_protocol.seal import Seal, SignedSeal
@@ -15,6 +16,7 @@ from p2pmem_protocol.view import asset_view
 
 from p2pmem.exchange.holdings import SELF
 from p2pmem.face import NotFoundError
+from p2pmem.importing.formats import Format
 from p2pmem.importing.importer import Imports
 from p2pmem.ledger import drafts
 from p2pmem.ledger.batch import Batch
@@ -29,17 +31,26 @@ class DraftEditedError(MisuseError):
     """The draft was edited after it was sealed: seal it again before it is shared."""
 
 
+class DraftExistsError(MisuseError):
+    """A draft of that name waits to be shared or discarded; new content does not pass it by."""
+
+
 class NoSuchDraftError(NotFoundError):
     """This agent has no draft of that name, and never let one go."""
 
 
+CHECKED_HERE_BYTES: Final = 64 * 1024
+"""Content up to this size is read in the event loop: that takes a millisecond, and a thread costs some of that too."""
+_PLAIN_BYTES_MAX: Final = 64 * 1024
+
+
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A sealed version that may go out, and whether it is a draft that moves when it does."""
+    """A sealed version that may go out. `draft` is what moves when it does; None when there is none."""
 
     own: OwnVersion
-    content: bytes
-    is_draft: bool
+    content: Content
+    draft: Draft | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +84,7 @@ class Drafting:
         replace_all: bool = False,
     ) -> Draft:
         """Add statements to a draft, or replace them. Raises an `ImportingError` for what is wrong with the data."""
-        check_name(name)
-        check_subgraph(subgraph)
-        imported = await self._imports.load(
-            data, format=format, base=base or default_base(graph, agent, name), name=name
-        )
-        content = imported.content
+        content = await self.read(graph, agent, name, data, format=format, base=base, subgraph=subgraph)
         key = AssetKey(agent, name)
         before = self.get(graph.id, key)
         if before is not None and not replace_all:
@@ -101,6 +107,28 @@ class Drafting:
         batch.event(graph.id, "drafted", [key])
         await self._ledger.commit(batch, lambda connection: drafts.write_draft(connection, draft))
         return draft
+
+    async def read(
+        self,
+        graph: LedgerGraph,
+        agent: Address,
+        name: str,
+        data: bytes,
+        *,
+        format: str | None = None,
+        base: str | None = None,
+        subgraph: str = "",
+    ) -> Content:
+        """Content from an agent's data. Raises an `ImportingError` for what is wrong with it."""
+        check_name(name)
+        check_subgraph(subgraph)
+        plain = read_plain(data, format)
+        if plain is not None:
+            return plain
+        imported = await self._imports.load(
+            data, format=format, base=base or default_base(graph, agent, name), name=name
+        )
+        return imported.content
 
     def get(self, graph: GraphId, key: AssetKey) -> Draft | None:
         return self._ledger.database.read(
@@ -162,20 +190,24 @@ class Drafting:
     async def ready(self, graph: LedgerGraph, key: AssetKey) -> Ready:
         """The sealed version to let go: the draft, sealed if it was not, or the newest that went before.
 
-        Raises `DraftEditedError` for a draft that changed after it was sealed, `NoSuchDraftError` when there is none.
+        What is sealed here is in memory, for the transaction in which it goes out; between the return and that, the
+        caller does not wait for anything. Raises `DraftEditedError` for a draft that changed after it was sealed,
+        `NoSuchDraftError` when there is none.
         """
         draft = self.get(graph.id, key)
         if draft is None:
             own = self.latest_own(graph.id, key)
-            content = self._ledger.content(own.content_hash) if own else None
-            if own is None or content is None:
+            data = self._ledger.content(own.content_hash) if own else None
+            if own is None or data is None:
                 raise NoSuchDraftError(f"{key.author} has neither a draft nor a sealed version {key.name!r} here")
-            return Ready(own, content, is_draft=False)
+            return Ready(own, await self._checked(data), None)
         if draft.seal is not None and draft.sealed_hash != keccak256(draft.content):
             raise DraftEditedError(
                 f"the draft {key.name!r} was edited after it was sealed; seal it again with `p2pmem seal`"
             )
-        return _ready(await self.seal(graph, key))
+        content = await self._checked(draft.content)
+        own = self._own_of(graph, key, draft.seal, content, draft.subgraph)
+        return Ready(own, content, draft)
 
     async def ready_sealed(self, graph: LedgerGraph, key: AssetKey) -> Ready:
         """The same for an agent whose key is elsewhere: a draft must be sealed already."""
@@ -184,10 +216,35 @@ class Drafting:
             raise MisuseError(f"the draft {key.name!r} of {key.author} is not sealed yet: sign its seal first")
         return await self.ready(graph, key)
 
-    def moved_rows(self, connection: sqlite3.Connection, own: OwnVersion) -> None:
-        """Rows of a draft that is let go: it moves, it is not copied."""
-        drafts.write_own(connection, own)
-        drafts.delete_draft(connection, own.graph, AssetKey(own.agent, own.name))
+    def ready_new(self, graph: LedgerGraph, key: AssetKey, content: Content, subgraph: str) -> Ready:
+        """New content sealed as the next version of an asset, in memory as by `ready`.
+
+        Raises `DraftExistsError` when there is a draft of that name.
+        """
+        if self.get(graph.id, key) is not None:
+            raise DraftExistsError(f"there is a draft {key.name!r} already: share that, or discard it first")
+        return Ready(self._own_of(graph, key, None, content, subgraph), content, None)
+
+    def _own_of(
+        self, graph: LedgerGraph, key: AssetKey, seal: SignedSeal | None, content: Content, subgraph: str
+    ) -> OwnVersion:
+        if seal is None:
+            unsigned = self._signing.seal(graph, key.author, key.name, subgraph, content, self.previous(graph, key))
+            seal = self._signing.sign_seal(unsigned)
+        it = seal.seal
+        now_ms = self._ledger.clock.now_ms()
+        return OwnVersion(graph.id, key.author, key.name, it.version, it.root, seal, content.hash, now_ms)
+
+    async def _checked(self, data: bytes) -> Content:
+        if len(data) <= CHECKED_HERE_BYTES:
+            return check_canonical(data)
+        return await self._blocking.run(_whole, data)
+
+    def moved_rows(self, connection: sqlite3.Connection, ready: Ready) -> None:
+        """Rows of a version that is let go. A draft moves, it is not copied; one edited meanwhile stays."""
+        drafts.write_own(connection, ready.own)
+        if ready.draft is not None:
+            drafts.delete_draft_of(connection, ready.draft)
 
     async def discard(self, graph: LedgerGraph, key: AssetKey) -> None:
         """Delete a draft. Discarding twice is discarding once."""
@@ -200,30 +257,34 @@ class Drafting:
         await self._ledger.commit(batch, lambda connection: drafts.delete_draft(connection, graph.id, key))
 
 
-def _ready(sealed: Draft) -> Ready:
-    """A sealed draft as a version that may go out."""
-    assert sealed.seal is not None
-    assert sealed.sealed_hash is not None
-    seal = sealed.seal.seal
-    own = OwnVersion(
-        sealed.graph,
-        sealed.agent,
-        sealed.name,
-        seal.version,
-        seal.root,
-        sealed.seal,
-        sealed.sealed_hash,
-        sealed.updated_ms,
-    )
-    return Ready(own, sealed.content, is_draft=True)
-
-
 def default_base(graph: LedgerGraph, agent: Address, name: str) -> str:
     """What relative IRIs in a draft are resolved against: the same for every edit of the same draft.
 
     The host is reserved to never exist (RFC 6761); `did:` and `urn:` names cannot be the base of relative paths.
     """
     return f"https://p2pmem.invalid/{graph.name}/{agent}/{name}"
+
+
+def read_plain(data: bytes, format: str | None) -> Content | None:
+    """Small N-Triples or N-Quads with neither blank nodes nor anything out of the ordinary; None for all else.
+
+    What an agent says of itself mostly comes so. Every line must match the flat grammar of content before a parser sees
+    it, so that no process of its own is needed to keep the parser from harm; what does not goes to one that has that.
+    """
+    if format is None or len(data) > _PLAIN_BYTES_MAX or b"_:" in data:
+        return None
+    if Format.parse(format) not in (Format.N_TRIPLES, Format.N_QUADS):
+        return None
+    try:
+        return content_of_lines(line for line in data.decode().split("\n") if line)
+    except (RefusedError, UnicodeDecodeError):
+        return None
+
+
+def _whole(data: bytes) -> Content:
+    content = check_canonical(data)
+    assert content.root
+    return content
 
 
 def _together(before: bytes, content: Content) -> Content:

@@ -20,6 +20,7 @@ from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.limits import DAY_MS
 from p2pmem_protocol.names import Address, AssetKey, GraphId, VersionKey
+from p2pmem_protocol.records import FOREVER
 from p2pmem_protocol.view import VersionView, deadline
 
 from p2pmem.ledger.batch import Delta
@@ -32,6 +33,7 @@ from p2pmem.work.verifying import SaidResult, SubjectArgs, version_view
 
 log = logging.getLogger(__name__)
 
+LOOKED_AT_ONCE: Final = 100
 PROMISE_MS: Final = 180 * DAY_MS
 RENEWED_BEFORE_MS: Final = 30 * DAY_MS
 REVIEWS_PER_PROPOSER_MAX: Final = 64
@@ -86,8 +88,8 @@ class Duties:
         if delta.head_changed:
             graph = self._ledger.graphs.get(delta.graph)
             if graph is not None:
-                self._changed.update({(delta.graph, key): None for key in graph.set.assets()})
-        self._changed.update({(delta.graph, key): None for key in delta.assets})
+                self._changed.update({(delta.graph, key): None for key in sorted(graph.set.assets())})
+        self._changed.update({(delta.graph, key): None for key in sorted(delta.assets)})
 
     async def run(self) -> None:
         """First look at everything, then at what changes, until cancelled."""
@@ -101,8 +103,10 @@ class Duties:
             await self._ledger.until(lambda: bool(self._changed))
             changed, self._changed = self._changed, {}
             self._looking = True
-            for graph_id, key in changed:
+            for number, (graph_id, key) in enumerate(changed):
                 await self._look_at(graph_id, key)
+                if number % LOOKED_AT_ONCE == LOOKED_AT_ONCE - 1:
+                    await trio.lowlevel.checkpoint()
             self._looking = False
 
     async def _look_at(self, graph_id: GraphId, key: AssetKey) -> None:
@@ -111,8 +115,11 @@ class Duties:
             return
         asset = graph.set.asset(key)
         for version in list(asset.versions) if asset is not None else []:
-            await self._acknowledge(graph, version.key)
-            await self._review(graph, version.key)
+            # Most of what comes is only shared, and nobody has asked to verify it: no view is made for nothing.
+            if any(record.ends_at_ms == FOREVER for record in version.sealed):
+                await self._acknowledge(graph, version.key)
+            if version.key in graph.set.proposed():
+                await self._review(graph, version.key)
 
     async def _acknowledge(self, graph: LedgerGraph, key: VersionKey) -> None:
         """Promise to keep a published version that is held."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
 import trio
 from p2pmem_jobs import Handler, Job, JobRecord, Queue, State
+from p2pmem_jobs import MisuseError as QueueMisuseError
 from p2pmem_jobs import NotFoundError as NoSuchJobError
 from p2pmem_protocol.errors import MisuseError
 
@@ -85,18 +87,22 @@ class JobDesk:
 
     async def cancel(self, job: str) -> JobView:
         self._record(job)
-        await self._queue.cancel(job)
+        with _misuse():
+            await self._queue.cancel(job)
         return self._view(job)
 
     async def retry(self, job: str) -> JobView:
         self._record(job)
-        return await self.settle(await self._queue.retry(job))
+        with _misuse():
+            again = await self._queue.retry(job)
+        return await self.settle(again)
 
     async def resolve(self, job: str, outcome: str) -> JobView:
         self._record(job)
         if outcome not in _OUTCOMES:
             raise MisuseError(f"a job is resolved as succeeded, failed or retry, not as {outcome!r}")
-        await self._queue.resolve(job, _OUTCOMES[outcome])
+        with _misuse():
+            await self._queue.resolve(job, _OUTCOMES[outcome])
         return self._view(job)
 
     def _record(self, job: str) -> JobRecord:
@@ -107,3 +113,12 @@ class JobDesk:
 
     def _view(self, job: str) -> JobView:
         return self._showing.job(self._record(job))
+
+
+@contextmanager
+def _misuse() -> Iterator[None]:
+    """What the queue calls misuse is misuse of the node too."""
+    try:
+        yield
+    except QueueMisuseError as error:
+        raise MisuseError(str(error)) from error

@@ -11,12 +11,14 @@ from typing import Final
 import trio
 from p2pmem_protocol.errors import MisuseError, OutsideError, Reason, RefusedError
 from p2pmem_protocol.hashing import keccak256
-from p2pmem_protocol.hello import JOIN_PROTOCOL, Greeting, Proof, may_speak
+from p2pmem_protocol.hello import JOIN_PROTOCOL, Greeting, Proof, Speakers, may_speak
 from p2pmem_protocol.join import ANSWER_BYTES_MAX, TOKEN_BYTES, Answer, Ask, Chain, Invite, Reply
-from p2pmem_protocol.names import Address, GraphId
-from p2pmem_protocol.roster import Member, Role
+from p2pmem_protocol.names import Address, GraphId, GraphName
+from p2pmem_protocol.roster import Access, Member, Role
 
+from p2pmem.exchange.holdings import OWN
 from p2pmem.face import NotFoundError
+from p2pmem.ledger.batch import Batch
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.ledger.rosters import Rosters
@@ -36,6 +38,7 @@ WAITING_MAX: Final = 100
 ASK_AGAIN_S: Final = 2.0
 JOIN_S_MAX: Final = 60.0
 USES_MAX: Final = 1_000
+_WORTH: Final = {Reply.NO: 0, Reply.OPEN: 1, Reply.WAITING: 2, Reply.LISTED: 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +67,10 @@ class Joining:
         papers: OwnPapers,
         dialer: Dialer,
         announce: Callable[[], tuple[str, ...]],
+        names_of: Callable[[Speakers, PeerId], frozenset[Address]],
         penalise: Callable[[PeerId, RefusedError], None],
     ) -> None:
+        self._names_of = names_of
         self._network = network
         self._ledger = ledger
         self._rosters = rosters
@@ -106,10 +111,18 @@ class Joining:
 
     # Asking
 
+    async def follow(self, name: GraphName, addresses: tuple[str, ...]) -> LedgerGraph:
+        """Read an open graph from now on, without being listed in it: its roster now, its set as soon as it comes.
+
+        Raises as `join`.
+        """
+        return await self.join(Invite(self._ledger.network, name, addresses, bytes(32), b""), "")
+
     async def join(self, invite: Invite, label: str) -> LedgerGraph:
         """Ask until this node's agent is listed and the roster is adopted; at most a minute.
 
-        Raises `MisuseError` when nobody lets us in, `OutsideError` when nobody can be reached.
+        An invite without a token to an open graph makes this node a reader of it. Raises `MisuseError` when nobody lets
+        us in, `OutsideError` when nobody can be reached.
         """
         if invite.network != self._ledger.network:
             raise MisuseError("the invite is for another network than this node is configured for (node.network)")
@@ -117,8 +130,13 @@ class Joining:
         with trio.move_on_after(JOIN_S_MAX):
             while True:
                 reply = await self._ask_all(invite, label)
-                if reply is Reply.LISTED:
+                if reply is Reply.LISTED or (reply is Reply.OPEN and not invite.token):
                     return self._ledger.graph(invite.graph.id)
+                if reply is Reply.OPEN:
+                    raise MisuseError(
+                        f"the invite is used up or has ended; {invite.graph} is open, so it can be read without one "
+                        "(`p2pmem graph follow`)"
+                    )
                 waiting = waiting or reply is Reply.WAITING
                 if reply is Reply.NO:
                     raise MisuseError(
@@ -131,7 +149,7 @@ class Joining:
         raise OutsideError(f"no address of the invite answers: {', '.join(invite.addresses)}")
 
     async def _ask_all(self, invite: Invite, label: str) -> Reply | None:
-        """The best answer of all addresses, or None when none answers."""
+        """The best answer of all addresses, or None when none answers. A roster that came with it is adopted."""
         best: Reply | None = None
         for address in invite.addresses:
             try:
@@ -140,12 +158,13 @@ class Joining:
             except OutsideError as error:
                 log.info("join.unreachable", extra={"address": address, "why": str(error)})
                 continue
-            if answer.chain is not None:
+            best = answer.reply if best is None else max(best, answer.reply, key=_WORTH.__getitem__)
+            if answer.chain is not None and (answer.reply is Reply.LISTED or not invite.token):
                 await self._rosters.adopt(invite.graph, answer.chain.headers, answer.chain.parts)
                 await self._remember(invite.graph.id, peer, address)
                 self._dialer.want(address)
-                return Reply.LISTED
-            best = answer.reply if best is not Reply.WAITING else best
+                if answer.reply is Reply.LISTED:
+                    break
         return best
 
     async def _ask(self, peer: PeerId, invite: Invite, label: str) -> Answer:
@@ -196,10 +215,10 @@ class Joining:
                 log.info("join.broke", extra={"peer": stream.peer, "why": type(error).__name__})
 
     async def _answer(self, ask: Ask, peer: PeerId) -> Answer:
-        """LISTED with the roster, WAITING, or the one NO that says nothing."""
+        """LISTED with the roster, WAITING, OPEN with the roster (rule J2), or the one NO that says nothing."""
         now_ms = self._ledger.clock.now_ms()
         may_speak(Greeting.ours(self._ledger.network, now_ms), ask.greeting)
-        names = ask.proof.check(now_ms).names_at(now_ms)
+        names = self._names_of(ask.proof.check(now_ms), peer)
         graph = self._ledger.graphs.get(ask.graph)
         if graph is not None and ask.chain is not None and await self._adopt_newer(graph, ask.chain, names):
             log.info("join.newer_roster", extra={"graph": str(graph.name), "peer": peer})
@@ -207,9 +226,12 @@ class Joining:
             return Answer(Reply.NO)
         if any(graph.is_member(name) for name in names):
             return Answer(Reply.LISTED, self._chain(graph))
-        if ask.token and self._membership.is_owner_here(graph):
-            return await self._use_token(graph, ask, min(names), peer)
-        return Answer(Reply.NO)
+        answer = Answer(Reply.NO)
+        if ask.token and names and self._membership.is_owner_here(graph):
+            answer = await self._use_token(graph, ask, min(names), peer)
+        if answer.reply is Reply.NO and graph.head.body.limits.access is Access.OPEN:
+            return Answer(Reply.OPEN, self._chain(graph))
+        return answer
 
     async def _adopt_newer(self, graph: LedgerGraph, chain: Chain, names: frozenset[Address]) -> bool:
         """Rule J1: a chain that lists the asker and extends what is held here is adopted."""
@@ -294,12 +316,22 @@ class Joining:
         )
 
     async def leave(self, graph: LedgerGraph) -> None:
-        """Forget a graph here. What was said in it stays with the others."""
+        """Forget a graph here: its roster, its set, what was made from it. Own drafts and own sealed versions stay.
+
+        What was said in it stays with the others.
+        """
         if self._membership.is_owner_here(graph):
             raise MisuseError(f"the owner of {graph.name} cannot leave it; its root key names another owner first")
-        now_ms = self._ledger.clock.now_ms()
-        await self._ledger.database.write(
-            lambda connection: connection.execute("UPDATE graph SET left_ms = ? WHERE id = ?", (now_ms, graph.id))
-        )
-        self._ledger.graphs.pop(graph.id, None)
-        self._ledger.wake()
+        batch = Batch(self._ledger.clock.now_ms(), OWN)
+        batch.heads.add(graph.id)
+        batch.event(graph.id, "left", [*sorted(graph.set.assets())] or [None])
+        batch.audits.append(("left", str(graph.name)))
+
+        def forget(connection: sqlite3.Connection) -> None:
+            connection.execute("UPDATE graph SET left_ms = ? WHERE id = ?", (batch.at_ms, graph.id))
+            for table in ("item", "header", "part", "peer_address"):
+                connection.execute(f"DELETE FROM {table} WHERE graph = ?", (graph.id,))  # noqa: S608
+
+        with trio.CancelScope(shield=True):
+            self._ledger.graphs.pop(graph.id, None)
+            await self._ledger.commit(batch, forget)

@@ -178,6 +178,7 @@ class Membership:
             def rows(connection: sqlite3.Connection) -> None:
                 self._ledger.join_rows(connection, graph)
 
+            self._ledger.database.crash_point("roster/before")
             await self._ledger.commit(batch, rows)
         assert graph.head is not None
         assert graph.head.id == roster.id

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import trio
-from p2pmem_jobs import Clock, Handler, Queue, State
+from p2pmem_jobs import Clock, Handler, JobRecord, Queue, State
 from p2pmem_protocol.bodies import Retract, RetractMode
 from p2pmem_protocol.content import check_canonical
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.evidence import Decision
-from p2pmem_protocol.join import Invite
+from p2pmem_protocol.join import ADDRESSES_MAX, Invite
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.merkle import prove
-from p2pmem_protocol.names import AssetKey, check_name, hex_id, parse_hex_id
+from p2pmem_protocol.names import AssetKey, GraphName, check_name, hex_id, parse_hex_id
 from p2pmem_protocol.trust import Floor, Trust
 from p2pmem_protocol.view import AssetView, VersionView, asset_view
 
@@ -65,14 +65,15 @@ from p2pmem.services.joining import Joining
 from p2pmem.services.keeper import Keeper
 from p2pmem.services.member_desk import MemberDesk, founding_of, roles_of
 from p2pmem.services.membership import Membership
-from p2pmem.services.projector import Projector, floor_graphs, working_iri
+from p2pmem.services.placing import floor_graphs, working_iri
+from p2pmem.services.projector import Projector
 from p2pmem.services.showing import Showing, parse_reference
 from p2pmem.services.signing import Signing
 from p2pmem.services.signing_desk import SigningDesk
 from p2pmem.services.trust_desk import TrustDesk, roster_file
 from p2pmem.store.query_worker import Queries
 from p2pmem.work.outgoing import Outgoing, Ready
-from p2pmem.work.sharing import PublishArgs, ShareArgs, SharingJobs
+from p2pmem.work.sharing import NewContent, PublishArgs, ShareArgs, SharingJobs
 from p2pmem.work.verifying import DEADLINE_DEFAULT_MS, EndorseArgs, SubjectArgs, VerifyArgs, VerifyingJobs
 
 EVENTS_PER_READ: Final = 500
@@ -224,6 +225,11 @@ class NodeFace:
         graph = await self._s.joining.join(Invite.parse(invite), label or self._s.label)
         return self._graph_view(graph)
 
+    async def follow(self, graph: str, *, addresses: tuple[str, ...]) -> GraphView:
+        if not 1 <= len(addresses) <= ADDRESSES_MAX:
+            raise MisuseError(f"give 1 to {ADDRESSES_MAX} addresses of nodes that have the graph")
+        return self._graph_view(await self._s.joining.follow(GraphName.parse(graph), addresses))
+
     async def join_requests(self, graph: str) -> tuple[JoinRequestView, ...]:
         found = self._s.ledger.named(graph)
         return tuple(
@@ -280,7 +286,35 @@ class NodeFace:
         found = s.ledger.named(graph)
         await self._have_room(found)
         args = ShareArgs(found.id, bytes(s.signing.default_agent), check_name(name), ttl_ms)
-        return await self._submit(s.sharing.share, args)
+        try:
+            record = await s.sharing.share_at_once(args)
+        except MisuseError:
+            # A job of its own keeps what stood in the way, for who looks later.
+            return await self._submit(s.sharing.share, args)
+        return await self._shared(record)
+
+    async def share_data(
+        self,
+        graph: str,
+        name: str,
+        data: bytes,
+        *,
+        format: str | None,
+        base: str | None,
+        subgraph: str,
+        ttl_ms: int | None,
+    ) -> JobView:
+        s = self._s
+        found = s.ledger.named(graph)
+        agent = s.signing.default_agent
+        content = await s.drafting.read(found, agent, name, data, format=format, base=base, subgraph=subgraph)
+        await self._have_room(found)
+        args = ShareArgs(found.id, bytes(agent), name, ttl_ms)
+        return await self._shared(await s.sharing.share_at_once(args, NewContent(content, subgraph)))
+
+    async def _shared(self, record: JobRecord) -> JobView:
+        await self._seen(self._s.ledger.position)
+        return self._s.showing.job(record)
 
     async def publish(self, graph: str, reference: str) -> JobView:
         s = self._s

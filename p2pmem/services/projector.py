@@ -2,77 +2,141 @@
 
 An event names an asset; what is placed is not what the event says but how the asset stands now. So events may be taken
 together, in any number, and told again after a crash.
-
-**Floors.** At a floor, the current version of an asset is the highest that reaches it. A version is so current at a
-range of floors, from one above the best newer version up to its own level. There is one aggregate graph for each
-context graph, layer and range, and a floor is the few aggregates whose range holds it: never a list of assets.
-
-A floor may also ask for a least M. Nearly every version stands under the head's quorum, so that asks for all of them or
-none. Where an asset has a version that the head keeps as verified under an earlier quorum with another M, its versions
-stand once for each range of M in which they are current, in aggregates that name it.
 """
 
 from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from heapq import heappop, heappush
 from typing import Final
 
 import trio
-from p2pmem_jobs import Blocking
-from p2pmem_protocol.names import Address, AssetKey, GraphId, GraphName, VersionKey
-from p2pmem_protocol.trust import Floor, Trust, TrustReport
-from p2pmem_protocol.view import AssetView, VersionView, asset_view
+from p2pmem_protocol.hashing import keccak256
+from p2pmem_protocol.names import Address, AssetKey, GraphId, GraphName
+from p2pmem_protocol.trust import Trust, TrustReport
+from p2pmem_protocol.view import asset_view
 
 from p2pmem.face import Layer
+from p2pmem.keyring import Keyring
 from p2pmem.ledger.drafts import Draft, read_draft
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.ledger.lifecycle import LifecycleStep, Transition, asset_statements, event_statements, subject_of
 from p2pmem.recall.passages import extract_passages
-from p2pmem.recall.text_index import TextEntry, TextIndex
-from p2pmem.store.placement import MetaChange, Placement
+from p2pmem.recall.text_index import TextChange, TextEntry, TextIndex, TextMark
+from p2pmem.services.placing import (
+    Placed,
+    aggregate_iri,
+    asset_of,
+    best_report,
+    placements,
+    working_iri,
+)
+from p2pmem.store.placement import MetaChange, Placement, StoreChange
 from p2pmem.store.projection import OxigraphProjection
 
 log = logging.getLogger(__name__)
 
 ASSETS_PER_APPLY: Final = 200
-EVENTS_PER_APPLY: Final = 200
-FLOORS: Final = tuple(level for level in Trust if level is not Trust.REJECTED)
+EVENTS_PER_APPLY: Final = 400
+ASSETS_AT_ONCE: Final = 25
+"""So many are looked at before other tasks have their turn: some five milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """One version where it is to stand: its named graph, and the range of floors at which it is current."""
+class _Stands:
+    """What the projections hold for one named graph: equal means that nothing is to be written."""
 
-    view: VersionView
+    aggregate: str
+    content_hash: bytes
+    version: int
+    root: bytes
     layer: Layer
+    level: int
+    expires_at_ms: int
+
+    def is_stored_as(self, other: _Stands | None) -> bool:
+        return other is not None and (self.aggregate, self.content_hash) == (other.aggregate, other.content_hash)
+
+    def reads_as(self, other: _Stands | None) -> bool:
+        """Whether the full text is the same, and how it is filed but for level and end."""
+        if other is None:
+            return False
+        mine, theirs = ((it.content_hash, it.version, it.root, it.layer) for it in (self, other))
+        return mine == theirs
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """An asset for the text index, before its content is read."""
+
+    entry: TextEntry
+    content: bytes
+
+    def read(self) -> TextEntry:
+        return replace(self.entry, passages=extract_passages(self.content).passages)
+
+
+@dataclass(frozen=True, slots=True)
+class _Meta:
+    """What `_meta` is to say of an asset: its history, and the trust that it has now."""
+
     graph_iri: str
-    low: Trust
-    high: Trust
-    m_range: tuple[int, int] | None = None
-    """The least M from which and up to which it is current so; None: whatever the head's quorum has."""
+    steps: list[LifecycleStep]
+    trust: TrustReport | None
+
+    def read(self) -> MetaChange:
+        last = self.steps[-1]
+        lines = [event_statements(step, before) for before, step in zip([None, *self.steps], self.steps, strict=False)]
+        lines.append(asset_statements(last, self.trust))
+        return MetaChange(self.graph_iri, add=b"".join(lines), reset_subjects=(subject_of(last),))
 
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    puts: list[Placement]
-    drops: list[str]
-    metas: list[MetaChange]
-    texts: list[TextEntry]
+    """What follows from some events, decided in the event loop; what is long is made of it in a worker thread."""
+
+    puts: list[Placement] = field(default_factory=list)
+    drops: list[str] = field(default_factory=list)
+    metas: list[_Meta] = field(default_factory=list)
+    texts: list[_Text] = field(default_factory=list)
+    marks: list[TextMark] = field(default_factory=list)
+    stands: dict[tuple[GraphId, AssetKey], dict[str, _Stands | None]] = field(default_factory=dict)
+    """How each asset stands once this is applied."""
+
+    def for_store(self) -> StoreChange:
+        return StoreChange(tuple(self.puts), tuple(self.drops), tuple(meta.read() for meta in self.metas))
+
+    def for_text(self) -> TextChange:
+        texts = tuple(text.read() for text in self.texts)
+        return TextChange(texts, tuple(self.drops), tuple(self.marks))
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """What the ledger's tables say of one asset."""
+
+    steps: list[LifecycleStep]
+    draft: Draft | None
 
 
 class Projector:
     """Keeps the projections up to date. `run` it in the node's nursery."""
 
-    def __init__(self, ledger: Ledger, store: OxigraphProjection, text: TextIndex, blocking: Blocking) -> None:
+    def __init__(self, ledger: Ledger, store: OxigraphProjection, text: TextIndex, own_agents: Keyring) -> None:
+        """`own_agents` are those who may have drafts here."""
         self._ledger = ledger
         self._store = store
         self._text = text
-        self._blocking = blocking
-        self._placed: dict[tuple[GraphId, AssetKey], frozenset[str]] = {}
+        self._own_agents = own_agents
+        # None stands for a graph that was placed before this process began: it is there, we do not know how.
+        self._placed: dict[tuple[GraphId, AssetKey], dict[str, _Stands | None]] = {}
+        self._waiting: list[tuple[int, int, trio.Event]] = []
+        self._number = 0
 
     @property
     def position(self) -> int:
@@ -91,8 +155,24 @@ class Projector:
             await self._follow()
 
     async def reached(self, position: int) -> None:
-        """Return once both projections are at `position` or beyond. Cancel it with a scope."""
-        await self._ledger.until(lambda: self.position >= position)
+        """Return once both projections are at `position` or beyond. Cancel it with a scope.
+
+        Each waits for its own position: hundreds of callers are not all woken for each step.
+        """
+        if self.position >= position:
+            await trio.lowlevel.checkpoint()
+            return
+        self._number += 1
+        event = trio.Event()
+        heappush(self._waiting, (position, self._number, event))
+        await event.wait()
+
+    def _tell(self) -> None:
+        """The projections have moved."""
+        position = self.position
+        while self._waiting and self._waiting[0][0] <= position:
+            heappop(self._waiting)[2].set()
+        self._ledger.wake()
 
     def _must_rebuild(self) -> bool:
         if self._ledger.position == 0:
@@ -110,12 +190,13 @@ class Projector:
         keys = [(graph.id, key) for graph in self._ledger.graphs.values() for key in self._all_assets(graph)]
         for at in range(0, len(keys), ASSETS_PER_APPLY):
             change = await self._change(keys[at : at + ASSETS_PER_APPLY])
-            await self._store.fill(change.puts, change.metas)
-            await self._text.fill(change.texts)
+            await self._store.fill_made(change.for_store)
+            await self._text.fill_made(change.for_text)
+            self._keep(change)
         if position:
             await self._store.apply(position)
             await self._text.apply(position)
-        self._ledger.wake()
+        self._tell()
 
     def _all_assets(self, graph: LedgerGraph) -> Iterable[AssetKey]:
         def read(connection: sqlite3.Connection) -> set[AssetKey]:
@@ -126,12 +207,12 @@ class Projector:
 
     def _remember_placed(self) -> None:
         """Which named graphs the store holds for each asset, from its own list."""
-        prefixes = {graph.name.iri: graph.name for graph in self._ledger.graphs.values()}
+        prefixes = {name.iri: name for name in self._ledger.database.read(_all_names)}
         for graph_iri in self._store.placed():
             found = asset_of(graph_iri, prefixes)
             if found is not None:
                 name, key = found
-                self._placed[name.id, key] = self._placed.get((name.id, key), frozenset()) | {graph_iri}
+                self._placed.setdefault((name.id, key), {})[graph_iri] = None
 
     async def _follow(self) -> None:
         """Take the next events, as many as make one transaction, and move to the position of the last of them."""
@@ -140,175 +221,115 @@ class Projector:
         keys = {event.subject for event in events if event.subject is not None}
         change = await self._change(sorted(keys))
         position = events[-1].position
-        await self._store.apply(position, change.puts, tuple(change.drops), change.metas)
-        await self._text.apply(position, change.texts, tuple(change.drops))
+        await self._store.apply_made(position, change.for_store)
         self._ledger.wake()
+        await self._text.apply_made(position, change.for_text)
+        self._keep(change)
+        self._tell()
 
     async def _change(self, keys: list[tuple[GraphId, AssetKey]]) -> _Change:
-        change = _Change([], [], [], [])
-        now_ms = self._ledger.clock.now_ms()
-        for graph_id, key in keys:
-            graph = self._ledger.graphs.get(graph_id)
-            if graph is not None:
-                self._asset_change(graph, key, now_ms, change)
+        change = _Change()
+        for at in range(0, len(keys), ASSETS_AT_ONCE):
+            # Others have their turn now and then: a group may hold hundreds of assets.
+            await trio.lowlevel.checkpoint()
+            some = keys[at : at + ASSETS_AT_ONCE]
+            known = [(graph, key) for graph_id, key in some if (graph := self._ledger.graphs.get(graph_id))]
+            for graph_id, key in some:
+                if graph_id not in self._ledger.graphs:
+                    change.drops.extend(sorted(self._placed.get((graph_id, key), {})))
+                    change.stands[graph_id, key] = {}
+            rows = self._ledger.database.read(partial(self._rows, known))
+            now_ms = self._ledger.clock.now_ms()
+            for (graph, key), its in zip(known, rows, strict=True):
+                self._asset_change(graph, key, its, now_ms, change)
         return change
 
-    def _asset_change(self, graph: LedgerGraph, key: AssetKey, now_ms: int, change: _Change) -> None:
+    def _keep(self, change: _Change) -> None:
+        """Remember what was applied."""
+        for key, stands in change.stands.items():
+            if stands:
+                self._placed[key] = stands
+            else:
+                self._placed.pop(key, None)
+
+    def _rows(self, keys: list[tuple[LedgerGraph, AssetKey]], connection: sqlite3.Connection) -> list[_Rows]:
+        return [
+            _Rows(
+                read_lifecycle(connection, graph.name, key),
+                read_draft(connection, self._ledger.network, graph.id, key) if key.author in self._own_agents else None,
+            )
+            for graph, key in keys
+        ]
+
+    def _asset_change(self, graph: LedgerGraph, key: AssetKey, rows: _Rows, now_ms: int, change: _Change) -> None:
         view = asset_view(graph.set, key, now_ms)
-        stands: set[str] = set()
-        told: set[VersionKey] = set()
-        for placed in placements(graph.name, view, head_m(graph)):
-            content = self._ledger.content(placed.view.content_hash)
+        before = self._placed.get((graph.id, key), {})
+        stands: dict[str, _Stands | None] = {}
+        for placed in placements(graph, view):
+            now = _stands(graph.name, placed)
+            content = self._content(now, before.get(placed.graph_iri))
             if content is None:
                 continue
-            stands.add(placed.graph_iri)
-            aggregate = aggregate_iri(graph.name, placed.layer, placed.low, placed.high, placed.m_range)
-            change.puts.append(Placement(placed.graph_iri, aggregate, content))
-            if placed.view.key not in told:
-                told.add(placed.view.key)
-                change.texts.append(_text_entry(graph.name, placed, content))
-        draft = self._ledger.database.read(
-            lambda connection: read_draft(connection, self._ledger.network, graph.id, key)
-        )
-        if draft is not None:
-            self._draft_change(graph, draft, stands, change)
-        change.drops.extend(sorted(self._placed.get((graph.id, key), frozenset()) - stands))
-        if stands:
-            self._placed[graph.id, key] = frozenset(stands)
-        else:
-            self._placed.pop((graph.id, key), None)
-        meta = self._meta_change(graph, key, view)
-        if meta is not None:
-            change.metas.append(meta)
+            stands[placed.graph_iri] = now
+            _note(_text_entry(graph.name, placed), now, before.get(placed.graph_iri), content, change)
+        if rows.draft is not None:
+            entry, now = _draft_stands(graph, rows.draft)
+            stands[entry.graph_iri] = now
+            _note(entry, now, before.get(entry.graph_iri), rows.draft.content, change)
+        change.drops.extend(sorted(before.keys() - stands.keys()))
+        change.stands[graph.id, key] = stands
+        if rows.steps:
+            change.metas.append(_Meta(graph.name.meta_iri, rows.steps, best_report(view)))
 
-    def _draft_change(self, graph: LedgerGraph, draft: Draft, stands: set[str], change: _Change) -> None:
-        """A draft stands in its own named graph and in no floor."""
-        iri = graph.name.draft_iri(draft.agent, draft.name, draft.subgraph)
-        stands.add(iri)
-        change.puts.append(Placement(iri, working_iri(graph.name), draft.content))
-        change.texts.append(
-            TextEntry(
-                graph_iri=iri,
-                context_graph=graph.name.iri,
-                asset=str(draft.key),
-                version=0,
-                root=b"",
-                author=str(draft.agent),
-                layer=Layer.WORKING.value,
-                level=int(Trust.SELF_ATTESTED),
-                expires_at_ms=0,
-                passages=extract_passages(draft.content).passages,
-            )
-        )
-
-    def _meta_change(self, graph: LedgerGraph, key: AssetKey, view: AssetView) -> MetaChange | None:
-        steps = self._ledger.database.read(lambda connection: read_lifecycle(connection, graph.name, key))
-        if not steps:
-            return None
-        best = max((version.trust for version in view.visible()), key=_rank, default=None)
-        lines = [event_statements(step, previous) for previous, step in zip([None, *steps], steps, strict=False)]
-        lines.append(asset_statements(steps[-1], best))
-        return MetaChange(graph.name.meta_iri, add=b"".join(lines), reset_subjects=(subject_of(steps[-1]),))
+    def _content(self, now: _Stands, was: _Stands | None) -> bytes | None:
+        """The content to place; empty when nothing of it is to be written, None when it is not held."""
+        if now.is_stored_as(was) and now.reads_as(was):
+            return b"" if now.content_hash in self._ledger.held else None
+        return self._ledger.content(now.content_hash)
 
 
-def placements(name: GraphName, view: AssetView, head_m: int) -> Iterator[Placed]:
-    """Where the versions of an asset that are current at some floor stand. `head_m` is M of the head's quorum."""
-    values = sorted({version.trust.m for version in view.visible()})
-    if values in ([], [head_m]):
-        yield from _placements(name, view, None)
-        return
-    low = 0
-    for value in values:
-        reaching = tuple(version for version in view.versions if version.trust.m >= value)
-        yield from _placements(name, replace(view, versions=reaching), (low, value))
-        low = value + 1
+def _note(entry: TextEntry, now: _Stands, was: _Stands | None, content: bytes, change: _Change) -> None:
+    """What is to be written for one named graph, from how it stands and how it stood."""
+    if not now.is_stored_as(was):
+        change.puts.append(Placement(entry.graph_iri, now.aggregate, content))
+    if not now.reads_as(was):
+        change.texts.append(_Text(entry, content))
+    elif now != was:
+        change.marks.append(TextMark(entry.graph_iri, now.level, now.expires_at_ms))
 
 
-def _placements(name: GraphName, view: AssetView, m_range: tuple[int, int] | None) -> Iterator[Placed]:
-    best = Trust.REJECTED
-    shown = view.current_at_any_floor()
-    of_range = "" if m_range is None else f"@m{m_range[0]}-{m_range[1]}"
-    for number in dict.fromkeys(version.key.version for version in shown):
-        group = [version for version in shown if version.key.version == number]
-        for version in group:
-            layer = Layer.PUBLISHED if version.published else Layer.SHARED
-            is_first = number == shown[0].key.version
-            suffix = "" if is_first else f"@{number}"
-            if len(group) > 1 and version is not group[0]:
-                suffix = f"@{number}-{version.key.root.hex()[:16]}"
-            iri = layer_iri(name, layer, version) + suffix + of_range
-            yield Placed(version, layer, iri, Trust(best + 1), version.trust.level, m_range)
-        best = max(best, *(version.trust.level for version in group))
-
-
-def _rank(report: TrustReport) -> tuple[int, int, int]:
-    return (report.level, report.m, len(report.approvals))
-
-
-def layer_iri(name: GraphName, layer: Layer, version: VersionView) -> str:
-    """The named graph of an asset in its layer."""
-    key = version.key
-    iri = name.published_iri if layer is Layer.PUBLISHED else name.shared_iri
-    return iri(key.author, key.name, version.subgraph)
-
-
-def aggregate_iri(
-    name: GraphName, layer: Layer, low: Trust, high: Trust, m_range: tuple[int, int] | None = None
-) -> str:
-    plain = f"{name.iri}/_view/{layer.value}/{int(low)}-{int(high)}"
-    return plain if m_range is None else f"{plain}/m{m_range[0]}-{m_range[1]}"
-
-
-def head_m(graph: LedgerGraph) -> int:
-    """M of the head's quorum, 0 without one."""
-    return graph.head.quorum.m if graph.head is not None else 0
-
-
-def m_ranges(graph: LedgerGraph, least_m: int) -> Iterator[tuple[int, int] | None]:
-    """The ranges of M that hold `least_m`, of all that an asset of this graph may have."""
-    if least_m <= head_m(graph):
-        yield None
-    kept = graph.head.body.certificates if graph.head is not None else ()
-    values = sorted({head_m(graph), *(it.quorum.m for it in kept)})
-    if len(values) > 1 or (kept and values != [head_m(graph)]):
-        lows = (0, *(value + 1 for value in values))
-        yield from ((low, high) for low in lows for high in values if low <= least_m <= high)
-
-
-def working_iri(name: GraphName) -> str:
-    """The aggregate of this node's own drafts."""
-    return f"{name.iri}/_view/{Layer.WORKING.value}"
-
-
-def floor_graphs(graph: LedgerGraph, layers: Iterable[Layer], floor: Floor) -> tuple[str, ...]:
-    """The aggregates that together are the dataset of one floor."""
-    ranges = tuple(m_ranges(graph, floor.least_m))
-    return tuple(
-        aggregate_iri(graph.name, layer, low, high, m_range)
-        for layer in layers
-        for low in FLOORS
-        for high in FLOORS
-        if low <= floor.level <= high
-        for m_range in ranges
+def _stands(name: GraphName, placed: Placed) -> _Stands:
+    view = placed.view
+    return _Stands(
+        aggregate_iri(name, placed.layer, placed.low, placed.high, placed.m_range),
+        view.content_hash,
+        view.key.version,
+        view.key.root,
+        placed.layer,
+        int(view.trust.level),
+        view.lives_until_ms or 0,
     )
 
 
-def asset_of(graph_iri: str, graphs: dict[str, GraphName]) -> tuple[GraphName, AssetKey] | None:
-    """Which asset a named graph of the store belongs to, when it is one of `graphs`."""
-    for mark in ("/_shared_memory/", "/_verifiable_memory/", "/assertion/"):
-        before, found, after = graph_iri.partition(mark)
-        if not found:
-            continue
-        # The IRI of a graph is two path segments; what is between it and the mark is the sub-graph.
-        creator, _, rest = before.partition("/")
-        name = graphs.get(f"{creator}/{rest.partition('/')[0]}")
-        author, _, asset = after.partition("/")
-        if name is not None:
-            return name, AssetKey(Address.parse(author), asset.partition("@")[0])
-    return None
+def _draft_stands(graph: LedgerGraph, draft: Draft) -> tuple[TextEntry, _Stands]:
+    """A draft stands in its own named graph and in no floor."""
+    level = int(Trust.SELF_ATTESTED)
+    entry = TextEntry(
+        graph_iri=graph.name.draft_iri(draft.agent, draft.name, draft.subgraph),
+        context_graph=graph.name.iri,
+        asset=str(draft.key),
+        version=0,
+        root=b"",
+        author=str(draft.agent),
+        layer=Layer.WORKING.value,
+        level=level,
+        expires_at_ms=0,
+        passages=(),
+    )
+    return entry, _Stands(working_iri(graph.name), keccak256(draft.content), 0, b"", Layer.WORKING, level, 0)
 
 
-def _text_entry(name: GraphName, placed: Placed, content: bytes) -> TextEntry:
+def _text_entry(name: GraphName, placed: Placed) -> TextEntry:
     view = placed.view
     return TextEntry(
         graph_iri=placed.graph_iri,
@@ -320,7 +341,7 @@ def _text_entry(name: GraphName, placed: Placed, content: bytes) -> TextEntry:
         layer=placed.layer.value,
         level=int(view.trust.level),
         expires_at_ms=view.lives_until_ms or 0,
-        passages=extract_passages(content).passages,
+        passages=(),
     )
 
 
@@ -351,4 +372,11 @@ def read_lifecycle(connection: sqlite3.Connection, graph: GraphName, key: AssetK
     return [
         LifecycleStep(step, graph, key.author, key.name, version, Transition(transition), Address(agent), root, at_ms)
         for step, version, transition, agent, root, at_ms in rows
+    ]
+
+
+def _all_names(connection: sqlite3.Connection) -> list[GraphName]:
+    """Graphs that this node takes part in, and those that it left: something of them may still have to go."""
+    return [
+        GraphName(Address(creator), slug) for creator, slug in connection.execute("SELECT creator, slug FROM graph")
     ]

@@ -34,7 +34,7 @@ from p2pmem.ledger.drafts import Draft
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.services.chain_facts import ChainFacts
-from p2pmem.services.projector import layer_iri
+from p2pmem.services.placing import layer_iri
 from p2pmem.store.query import AnswerKind, QueryAnswer
 from p2pmem.store.terms import to_oxigraph
 

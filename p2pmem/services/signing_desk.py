@@ -167,7 +167,7 @@ class SigningDesk:
         sealed = await self._drafting.ready_sealed(graph, key)
         seal = sealed.own.seal
         unsigned = self._signing.unsigned(
-            graph, agent, kind, self._signing.sealed_body(seal, sealed.content), expires_at_ms=expires_ms
+            graph, agent, kind, self._signing.sealed_body(seal, sealed.content.data), expires_at_ms=expires_ms
         )
         if not graph.is_member(agent) and unsigned.delegation is None:
             raise MisuseError(f"{agent} is no member of {graph.name}: its {kind.word} would count for nothing")

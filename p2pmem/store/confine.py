@@ -9,11 +9,9 @@ from __future__ import annotations
 import ctypes
 import errno
 import platform
-import signal
 import sys
 from dataclasses import dataclass
 
-_PR_SET_PDEATHSIG = 1
 _PR_SET_SECCOMP = 22
 _PR_SET_NO_NEW_PRIVS = 38
 _SECCOMP_MODE_FILTER = 2
@@ -63,13 +61,6 @@ def forbid_network() -> bool:
     if prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         return False
     return bool(prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0) == 0)
-
-
-def die_with_parent() -> bool:
-    """Ask the kernel to kill this process when its parent ends, also in the middle of a query. False off Linux."""
-    if sys.platform != "linux":
-        return False
-    return bool(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) == 0)
 
 
 def _rows(architecture: _Architecture) -> list[tuple[int, int, int, int]]:

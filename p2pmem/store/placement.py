@@ -36,3 +36,12 @@ class MetaChange:
     remove: bytes = b""
     reset_subjects: tuple[str, ...] = ()
     clear: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StoreChange:
+    """Everything that one transaction of the store does."""
+
+    put: tuple[Placement, ...] = ()
+    drop: tuple[str, ...] = ()
+    meta: tuple[MetaChange, ...] = ()

@@ -151,33 +151,39 @@ def _plan_put(plan: Plan, holdings: Holdings, tally: _Tally, placement: Placemen
 
 
 def _plan_meta(plan: Plan, holdings: Holdings, changes: Sequence[MetaChange]) -> None:
-    come: dict[ox.NamedNode, set[ox.Triple]] = {}
+    come: dict[ox.NamedNode, _Coming] = {}
     gone: dict[ox.NamedNode, set[ox.Triple]] = {}
     for change in changes:
         graph = named(change.graph_iri)
-        if holdings.aggregate_of(graph) is not None:
+        if graph not in come and holdings.aggregate_of(graph) is not None:
             raise MisuseError(f"<{graph.value}> is the graph of an asset; change it by a placement")
-        coming = come.setdefault(graph, set())
+        coming = come.setdefault(graph, {})
         going = _meta_leaving(holdings, change, graph, coming)
-        coming -= going
         gone.setdefault(graph, set()).update(going)
-        coming |= meta_triples(change.graph_iri, change.add)
+        for triple in meta_triples(change.graph_iri, change.add):
+            coming.setdefault(triple.subject, set()).add(triple)
     for graph, coming in come.items():
-        plan.delete += [ox.Quad(t.subject, t.predicate, t.object, graph) for t in gone[graph] - coming]
-        plan.insert += [ox.Quad(t.subject, t.predicate, t.object, graph) for t in coming]
+        arrived = {triple for triples in coming.values() for triple in triples}
+        plan.delete += [ox.Quad(t.subject, t.predicate, t.object, graph) for t in gone[graph] - arrived]
+        plan.insert += [ox.Quad(t.subject, t.predicate, t.object, graph) for t in arrived]
 
 
-def _meta_leaving(
-    holdings: Holdings, change: MetaChange, graph: ox.NamedNode, coming: set[ox.Triple]
-) -> set[ox.Triple]:
-    """What the change takes away, of what is held and of what earlier changes of the same call bring."""
-    going = meta_triples(change.graph_iri, change.remove)
+_Coming = dict[ox.NamedNode | ox.BlankNode | ox.Triple, set[ox.Triple]]
+"""What the changes of one call bring to a graph, by subject: a reset must not look through everything."""
+
+
+def _meta_leaving(holdings: Holdings, change: MetaChange, graph: ox.NamedNode, coming: _Coming) -> set[ox.Triple]:
+    """What the change takes away of what is held. What earlier changes of the same call bring goes at once."""
+    going = meta_triples(change.graph_iri, change.remove) if change.remove else set()
+    for triple in going:
+        coming.get(triple.subject, set()).discard(triple)
     if change.clear:
-        going |= holdings.triples_of(graph) | coming
+        going |= holdings.triples_of(graph)
+        coming.clear()
     for iri in change.reset_subjects:
         subject = named(iri)
         going |= holdings.triples_about(graph, subject)
-        going |= {triple for triple in coming if triple.subject == subject}
+        coming.pop(subject, None)
     return going
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,7 @@ from p2pmem_protocol.errors import BugError, MisuseError, OutsideError
 
 from p2pmem.store.answering import POSITION, STORE, answer, stored_position
 from p2pmem.store.content import named
-from p2pmem.store.placement import MetaChange, Placement
+from p2pmem.store.placement import MetaChange, Placement, StoreChange
 from p2pmem.store.plan import (
     IN_AGGREGATE,
     INTERNAL,
@@ -95,6 +95,8 @@ class Projection(Protocol):
         drop: Sequence[str] = (),
         meta: Sequence[MetaChange] = (),
     ) -> bool: ...
+
+    async def apply_made(self, position: int, make: Callable[[], StoreChange]) -> bool: ...
 
     async def fill(self, put: Sequence[Placement] = (), meta: Sequence[MetaChange] = ()) -> None: ...
 
@@ -165,21 +167,31 @@ class OxigraphProjection:
         Errors: `MisuseError` before anything is changed; `OutsideError` when the disk fails, and nothing is changed.
         Cancellation: before it begins, nothing happens; once begun, it is done.
         """
+        change = StoreChange(tuple(put), tuple(drop), tuple(meta))
+        return await self.apply_made(position, lambda: change)
+
+    async def apply_made(self, position: int, make: Callable[[], StoreChange]) -> bool:
+        """The same, with a change that `make` makes where the writing is done, out of the event loop."""
         if position < 1:
             raise MisuseError(f"position {position}: positions of the ledger begin at 1")
         async with self._writer:
             if position <= self._position:
                 return False
-            await self._blocking.run(self._write, position, put, drop, meta)
+            await self._blocking.run(self._write, position, make)
         await self._tell()
         return True
 
     async def fill(self, put: Sequence[Placement] = (), meta: Sequence[MetaChange] = ()) -> None:
         """Add to a store that is being rebuilt. The position stays 0, so a rebuild that stops half way starts anew."""
+        change = StoreChange(tuple(put), (), tuple(meta))
+        await self.fill_made(lambda: change)
+
+    async def fill_made(self, make: Callable[[], StoreChange]) -> None:
+        """The same, with a change that `make` makes where the writing is done."""
         async with self._writer:
             if self._position != 0:
                 raise MisuseError(f"the store is at position {self._position}; clear it before it is filled")
-            await self._blocking.run(self._write, 0, put, (), meta)
+            await self._blocking.run(self._write, 0, make)
 
     async def clear(self) -> None:
         """Empty the store: position 0."""
@@ -273,8 +285,9 @@ class OxigraphProjection:
 
     # What follows blocks, and runs where `Blocking` says.
 
-    def _write(self, position: int, put: Sequence[Placement], drop: Sequence[str], meta: Sequence[MetaChange]) -> None:
-        plan = plan_change(_Held(self._store), put, drop, meta)
+    def _write(self, position: int, make: Callable[[], StoreChange]) -> None:
+        change = make()
+        plan = plan_change(_Held(self._store), change.put, change.drop, change.meta)
         assets = self._assets + plan.assets_gained
         self._set_number(plan, POSITION, self._position, position)
         self._set_number(plan, _ASSETS, self._assets, assets)
@@ -282,9 +295,9 @@ class OxigraphProjection:
             compile_plan(plan).run(self._store)
         self._position, self._assets = position, assets
         self._transactions += 1
-        self._placements += len(put)
-        self._drops += len(drop)
-        self._meta_changes += len(meta)
+        self._placements += len(change.put)
+        self._drops += len(change.drop)
+        self._meta_changes += len(change.meta)
         self._inserted += len(plan.insert)
         self._deleted += len(plan.delete)
         self._unflushed += len(plan.insert) + len(plan.delete)

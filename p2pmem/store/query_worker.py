@@ -181,6 +181,10 @@ class _Worker:
             raise
         return worker
 
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
     async def ask(self, request: Request) -> tuple[Reply, bytes]:
         """`trio.BrokenResourceError` or `EOFError` if the process dies. Cancelled half way it must be `kill`ed."""
         assert self._process.stdin is not None
@@ -304,7 +308,7 @@ class QueryWorkers:
 
     async def _check_out(self, at_least: int) -> _Worker:
         """A worker with a snapshot that is new enough. It is the caller's to give back or to retire."""
-        worker = self._idle.pop() if self._idle else await _Worker.start()
+        worker = await self._idle_worker() or await _Worker.start()
         try:
             snapshot = await self._snapshots.acquire(at_least)
         except BaseException:
@@ -314,6 +318,16 @@ class QueryWorkers:
         if old is not None:
             await self._snapshots.release(old)
         return worker
+
+    async def _idle_worker(self) -> _Worker | None:
+        """A worker that waits for work; those that ended while they waited are put away."""
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.is_alive:
+                return worker
+            log.warning("query.worker_gone")
+            await self._retire(worker)
+        return None
 
     async def _retire(self, worker: _Worker) -> None:
         with trio.CancelScope(shield=True):

@@ -8,12 +8,16 @@ from dataclasses import dataclass, field
 
 import trio
 from p2pmem_jobs import Context, ErrorClass, RetryPolicy, classify
+from p2pmem_protocol.content import Content
 from p2pmem_protocol.envelope import Item
 from p2pmem_protocol.errors import BugError, MisuseError, OutsideError, Reason, RefusedError
+from p2pmem_protocol.evidence import Evidence
 from p2pmem_protocol.names import AssetKey, GraphId
+from p2pmem_protocol.records import evidence_record
 
 from p2pmem.exchange.holdings import OWN
 from p2pmem.ledger.admission import Admission
+from p2pmem.ledger.batch import Batch
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.ledger.lifecycle import Transition
 
@@ -35,10 +39,10 @@ def classify_error(error: BaseException) -> ErrorClass:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Something signed: the item, content too large to be inline, and rows that belong into the same transaction."""
+    """Something signed: the item, the content it was made over, and rows that belong into the same transaction."""
 
     item: Item
-    attachment: bytes | None = None
+    content: Content | None = None
     rows: Callable[[sqlite3.Connection], object] | None = None
     steps: tuple[tuple[GraphId, AssetKey, int, Transition, bytes | None], ...] = field(default=())
 
@@ -51,6 +55,26 @@ class InSet:
     position: int
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Something that is in the set in memory and is to be on disk in a moment."""
+
+    ledger: Ledger
+    ready: Ready
+    batch: Batch
+    stands: bytes
+    """The id of what stands in the set: of the item, or of one that said the same before."""
+
+    def write(self, connection: sqlite3.Connection) -> InSet:
+        """Its rows, for a write of the database; `tell` is due after the commit."""
+        if self.ready.rows is not None:
+            self.ready.rows(connection)
+        return InSet(self.stands, self.ledger.write_rows(connection, self.batch))
+
+    def tell(self, done: InSet) -> None:
+        self.ledger.tell(self.batch, done.position)
+
+
 class Outgoing:
     """Takes what jobs sign into the set."""
 
@@ -61,30 +85,34 @@ class Outgoing:
     async def admit_step(self, ctx: Context, name: str, make: Callable[[], Ready]) -> InSet:
         """Sign by `make` and admit, as the step `name`. In a later run nothing is made and the stored result returns.
 
-        Deciding changes the memory and writing the disk, so nothing may come between them: a cancellation waits. Raises
-        `NotAdmittedError` when the rules of the graph refuse it; nothing has changed then.
+        Deciding changes the memory and writing the disk, so nothing may come between them: a cancellation waits. What
+        was said before stands as it was said then, and its id is the result. Raises `NotAdmittedError` when the rules
+        of the graph refuse it; nothing has changed then.
         """
         if ctx.is_done(name):
             return await ctx.step_rows(name, _never, returns=InSet)
         with trio.CancelScope(shield=True):
-            ready = make()
-            batch = self._admission.new_batch(OWN)
-            try:
-                self._admission.take(ready.item, ready.item.encode(), batch, ready.attachment)
-            except RefusedError as refused:
-                raise NotAdmittedError(explain(refused)) from refused
-            for graph, key, version, transition, root in ready.steps:
-                batch.step(graph, key, version, transition, key.author, root)
-
-            def write(connection: sqlite3.Connection) -> InSet:
-                if ready.rows is not None:
-                    ready.rows(connection)
-                return InSet(ready.item.id, self._ledger.write_rows(connection, batch))
-
-            in_set = await ctx.step_rows(
-                name, write, returns=InSet, after=lambda done: self._ledger.tell(batch, done.position)
-            )
+            taken = self.take(make())
+            in_set = await ctx.step_rows(name, taken.write, returns=InSet, after=taken.tell)
         return in_set
+
+    def take(self, ready: Ready) -> Taken:
+        """Take what was signed into the set in memory. The caller writes and tells in a moment, whatever happens.
+
+        Raises `NotAdmittedError` when the rules of the graph refuse it; nothing has changed then.
+        """
+        batch = self._admission.new_batch(OWN)
+        stands = ready.item.id
+        try:
+            self._admission.take(ready.item, ready.item.encode(), batch, ready.content, is_own=True)
+        except RefusedError as refused:
+            before = self._said_before(ready.item, refused)
+            if before is None:
+                raise NotAdmittedError(explain(refused)) from refused
+            stands = before
+        for graph, key, version, transition, root in ready.steps:
+            batch.step(graph, key, version, transition, key.author, root)
+        return Taken(self._ledger, ready, batch, stands)
 
     async def admit(self, ready: Ready) -> None:
         """Admit what was signed outside of any job, with its rows; returns when it is on disk.
@@ -92,14 +120,20 @@ class Outgoing:
         Raises `NotAdmittedError` when the rules of the graph refuse it.
         """
         with trio.CancelScope(shield=True):
-            batch = self._admission.new_batch(OWN)
-            try:
-                self._admission.take(ready.item, ready.item.encode(), batch, ready.attachment)
-            except RefusedError as refused:
-                raise NotAdmittedError(explain(refused)) from refused
-            for graph, key, version, transition, root in ready.steps:
-                batch.step(graph, key, version, transition, key.author, root)
-            await self._ledger.commit(batch, ready.rows)
+            taken = self.take(ready)
+            await self._ledger.database.write(taken.write, taken.tell)
+
+    def _said_before(self, item: Item, refused: RefusedError) -> bytes | None:
+        """The same statement, or of evidence one that means the same, when it is in the set already."""
+        graph = self._ledger.graph(item.graph)
+        if refused.reason is Reason.DUPLICATE and item.id in graph.set:
+            return item.id
+        if refused.reason is Reason.SUPERSEDED and isinstance(item, Evidence):
+            version = graph.set.version(item.subject)
+            slot = evidence_record(item).slot
+            same = [record.id for record in version.evidence_in_set() if record.slot == slot] if version else []
+            return min(same, default=None)
+        return None
 
 
 _EXPLAINED = {

@@ -10,9 +10,9 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 
-from p2pmem_jobs import Context, Handler, Queue
+from p2pmem_jobs import Context, Handler, JobRecord, Queue
 from p2pmem_protocol.authoring import may_publish, may_share
-from p2pmem_protocol.bodies import ContentRef
+from p2pmem_protocol.content import Content
 from p2pmem_protocol.envelope import Envelope
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.kinds import Kind
@@ -28,7 +28,7 @@ from p2pmem.services.chain_facts import ChainFacts
 from p2pmem.services.drafting import Drafting
 from p2pmem.services.drafting import Ready as Sealed
 from p2pmem.services.signing import Signing
-from p2pmem.work.outgoing import RETRY, Outgoing, Ready, classify_error
+from p2pmem.work.outgoing import RETRY, InSet, Outgoing, Ready, classify_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,14 @@ class ShareArgs:
     agent: bytes
     name: str
     ttl_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewContent:
+    """Content that is shared as it comes."""
+
+    content: Content
+    subgraph: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +97,7 @@ class SharingJobs:
         self._drafting = drafting
         self._outgoing = outgoing
         self._facts = facts
+        self._queue = queue
         self.share: Handler[ShareArgs, SharedResult] = queue.handler(
             "share", version=1, retry=RETRY, classify=classify_error, concurrency=64
         )(self._share)
@@ -103,13 +112,45 @@ class SharingJobs:
             done = await self._outgoing.admit_step(ctx, "admit", _nothing)
             return self._shared_result(graph, key, done.id)
         sealed = await self._drafting.ready(graph, key)
-        expires_ms = self.expiry(graph, args.ttl_ms)
-        view = asset_view(graph.set, key, self._ledger.clock.now_ms())
-        may_share(view, sealed.own.seal.seal, expires_ms)
+        expires_ms = self._may_share(graph, key, sealed, args.ttl_ms)
         done = await self._outgoing.admit_step(
             ctx, "admit", lambda: self._signed(graph, key, sealed, Kind.SHARE, expires_ms)
         )
         return SharedResult(str(key), sealed.own.version, sealed.own.root, done.id, expires_ms)
+
+    async def share_at_once(self, args: ShareArgs, new: NewContent | None = None) -> JobRecord:
+        """A share that has nothing to wait for: seal, envelope, move and the job that tells of it in one transaction.
+
+        With `new`, that content is shared without ever having been a draft. Raises a `MisuseError` when it cannot be;
+        nothing has changed then, and there is no job. A cancellation waits for what has begun.
+        """
+        graph = self._ledger.graph(GraphId(args.graph))
+        key = AssetKey(Address(args.agent), args.name)
+        if new is None:
+            sealed = await self._drafting.ready(graph, key)
+        else:
+            sealed = self._drafting.ready_new(graph, key, new.content, new.subgraph)
+        expires_ms = self._may_share(graph, key, sealed, args.ttl_ms)
+        submission = self._queue.prepare(self.share, args)
+        taken = self._outgoing.take(self._signed(graph, key, sealed, Kind.SHARE, expires_ms))
+
+        def write(connection: sqlite3.Connection) -> tuple[InSet, JobRecord]:
+            in_set = taken.write(connection)
+            result = SharedResult(str(key), sealed.own.version, sealed.own.root, in_set.id, expires_ms)
+            return in_set, submission.insert_done(connection, result)
+
+        def after(done: tuple[InSet, JobRecord]) -> None:
+            taken.tell(done[0])
+            submission.announce_done(done[1])
+
+        _, record = await self._ledger.database.write(write, after, shield=True)
+        return record
+
+    def _may_share(self, graph: LedgerGraph, key: AssetKey, sealed: Sealed, ttl_ms: int | None) -> int:
+        """Whether this may be shared now, and until when."""
+        expires_ms = self.expiry(graph, ttl_ms)
+        may_share(asset_view(graph.set, key, self._ledger.clock.now_ms()), sealed.own.seal.seal, expires_ms)
+        return expires_ms
 
     def _shared_result(self, graph: LedgerGraph, key: AssetKey, envelope: bytes) -> SharedResult:
         """The result again after a crash between the step and the end of the job."""
@@ -131,7 +172,7 @@ class SharingJobs:
         return self._ledger.clock.now_ms() + life_ms
 
     def _signed(self, graph: LedgerGraph, key: AssetKey, sealed: Sealed, kind: Kind, expires_ms: int) -> Ready:
-        body = self._signing.sealed_body(sealed.own.seal, sealed.content)
+        body = self._signing.sealed_body(sealed.own.seal, sealed.content.data)
         return self.ready(sealed, self._signing.envelope(graph, key.author, kind, body, expires_at_ms=expires_ms))
 
     def published(self, graph: LedgerGraph, version: VersionKey) -> None:
@@ -141,14 +182,7 @@ class SharingJobs:
 
     def ready(self, sealed: Sealed, item: Envelope) -> Ready:
         """A signed share or publish, with the rows that move its draft."""
-        own = sealed.own
-
-        def rows(connection: sqlite3.Connection) -> None:
-            if sealed.is_draft:
-                self._drafting.moved_rows(connection, own)
-
-        inline = ContentRef.of(sealed.content).inline is not None
-        return Ready(item, None if inline else sealed.content, rows)
+        return Ready(item, sealed.content, lambda connection: self._drafting.moved_rows(connection, sealed))
 
     async def _publish(self, ctx: Context, args: PublishArgs) -> PublishedResult:
         graph = self._ledger.graph(GraphId(args.graph))

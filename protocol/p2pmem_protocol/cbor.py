@@ -33,6 +33,7 @@ _LENGTH_OF_ARGUMENT: Final = {24: 1, 25: 2, 26: 4, 27: 8}
 _LEAST_OF_ARGUMENT: Final = {24: 24, 25: 2**8, 26: 2**16, 27: 2**32}
 _FALSE, _TRUE, _NULL = 20, 21, 22
 _FLOATS: Final = frozenset((25, 26, 27))
+_BIG_INTEGERS: Final = frozenset((0xC2, 0xC3))  # tags 2 and 3
 
 ITEMS_MAX: Final = 500_000
 """Items in one value, keys included. The largest value that has a use, a part of a roster, has some 360,000."""
@@ -207,6 +208,8 @@ def _head(data: bytes, position: int, end: int) -> tuple[int, int, int]:
     initial = data[position]
     major, info = initial >> 5, initial & 0x1F
     position += 1
+    if initial in _BIG_INTEGERS:
+        raise RefusedError(Reason.BIG_INTEGER, "integers have at most 64 bits")
     if major == _TAG:
         raise RefusedError(Reason.TAG, "tags are not used")
     if info == 31:

@@ -18,7 +18,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from p2pmem_protocol.errors import BugError
+from p2pmem_protocol.errors import BugError, MisuseError
 from p2pmem_protocol.hashing import HASH_BYTES, keccak256
 from p2pmem_protocol.limits import NAME_CHARS_MAX
 from p2pmem_protocol.names import ADDRESS_BYTES, NetworkId
@@ -59,7 +59,10 @@ def _bytes(value: FieldValue) -> bytes:
 def _string(value: FieldValue) -> bytes:
     if not isinstance(value, str):
         raise _NoWordError(f"{value!r:.80} is no string")
-    return _name_hash(value) if len(value) <= NAME_CHARS_MAX else keccak256(value.encode())
+    try:
+        return _name_hash(value) if len(value) <= NAME_CHARS_MAX else keccak256(value.encode())
+    except UnicodeEncodeError:
+        raise MisuseError("text that holds half a character (a lone surrogate) cannot be signed") from None
 
 
 @lru_cache(maxsize=4_096)
@@ -161,6 +164,7 @@ def digest(struct: Struct, values: Mapping[str, FieldValue], network: NetworkId)
     """The 32 bytes that are signed: keccak256(0x1901 || domain separator || hashStruct(values)).
 
     `values` has exactly the fields of `struct`; anything else is a `BugError`, since every value was checked before.
+    Text with a lone surrogate, which has no UTF-8, is a `MisuseError`.
     """
     kind = struct.value
     if len(values) != len(kind.fields):

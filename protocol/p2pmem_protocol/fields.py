@@ -28,6 +28,13 @@ class Reader:
         self._left: dict[int, Value] = dict(value)
         self._what = what
 
+    @classmethod
+    def of_list(cls, value: Value, length: int, what: str) -> Reader:
+        """The items of a list of fixed length, by their position."""
+        if not isinstance(value, list) or len(value) != length:
+            raise RefusedError(Reason.BAD_SHAPE, f"{what} is not a list of {length} items")
+        return cls(dict(enumerate(value)), what)
+
     def has(self, key: int) -> bool:
         return key in self._left
 
@@ -94,6 +101,23 @@ class Reader:
                 raise self._bad(key, "in strictly ascending order")
             hashes.append(value)
         return tuple(hashes)
+
+    def ascending_uints(self, key: int, most_items: int, most: int) -> tuple[int, ...]:
+        """Distinct integers in ascending order."""
+        numbers: list[int] = []
+        for value in self.items(key, most_items):
+            if type(value) is not int or not (numbers[-1] if numbers else -1) < value <= most:
+                raise self._bad(key, f"a list of integers up to {most} in strictly ascending order")
+            numbers.append(value)
+        return tuple(numbers)
+
+    def texts(self, key: int, most_items: int, most_chars: int) -> tuple[str, ...]:
+        """At least one text, none of them empty, in the order given."""
+        values = self.items(key, most_items, 1)
+        texts = tuple(value for value in values if isinstance(value, str) and 0 < len(value) <= most_chars)
+        if len(texts) != len(values):
+            raise self._bad(key, f"a list of texts of 1 to {most_chars} characters")
+        return texts
 
     def hashes(self, key: int, most: int) -> tuple[bytes, ...]:
         """Hashes in the order given."""

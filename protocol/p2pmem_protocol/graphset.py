@@ -22,7 +22,7 @@ refused and not kept.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import TypeVar
@@ -85,6 +85,11 @@ class GraphSet(Holdings):
         """The head, read for questions of rights."""
         return self._rights
 
+    def revoked_agent_serial(self, principal: Address, agent: Address) -> int:
+        """Up to which serial the principal has ended its delegations to the agent; 0 for none (rule D1)."""
+        revoke = self._revoked.get((principal, agent))
+        return revoke.revoked_serial if revoke is not None else 0
+
     def reconciled(self, t_ms: int, kinds: Collection[Kind] | None = None) -> list[tuple[int, bytes]]:
         """R(t): the set as it will be a minute after `t_ms`, as (place, id) in order (rule R1).
 
@@ -132,21 +137,18 @@ class GraphSet(Holdings):
         """
         if roster is not None and roster.graph != self.graph:
             raise BugError("the head of another context graph")
-        before = self._rights.roster if self._rights else None
+        before = self._rights
         self._rights = Rights(roster) if roster else None
         self._forked = forked
-        accounts = list(self._accounts.values())
+        accounts, evidence_too = self._judged_otherwise(before)
         for account in accounts:
             self._settle_cuts(account, t_ms)
-        self._erased.clear()
         for account in accounts:
             self._settle_charged(account, t_ms)
-        for asset in self._assets.values():
-            for version in asset.versions:
-                if version.evidence:
-                    self._touched[version.key] = version
-                    if not _same_judges(before, roster):
-                        self._changed.add(asset.key)
+        # Only now do all lines fit the new head, so that what others' retracts erase can be taken out of them.
+        self._apply_erasures(t_ms)
+        if evidence_too:
+            self._touch_evidence(changed=not _same_judges(before, self._rights))
         self._settle_touched(t_ms)
         self._forget_asides(t_ms)
         return self._collect()
@@ -155,13 +157,25 @@ class GraphSet(Holdings):
         """Raises `RefusedError` unless `item` may be admitted at `t_ms`. Reads no signature and changes nothing."""
         self._test(item, encoded_size_bytes, t_ms)
 
-    def admit(self, item: Item, encoded_size_bytes: int, t_ms: int, *, checked: bool = False) -> Changes:
+    def admit(
+        self,
+        item: Item,
+        encoded_size_bytes: int,
+        t_ms: int,
+        *,
+        checked: bool = False,
+        check_rest: Callable[[], object] | None = None,
+    ) -> Changes:
         """Take `item` into the set, or raise `RefusedError` and change nothing.
 
         In a reconciliation `t_ms` is the later of both clocks. `checked` says that the signatures were found right.
+        `check_rest` stands in for the check of the signatures: what costs more than all tests, so it is called after
+        them, and raises `RefusedError` to keep the item out.
         """
         record = self._test(item, encoded_size_bytes, t_ms)
-        if not checked:
+        if check_rest is not None:
+            check_rest()
+        elif not checked:
             item.check()
         self._place(record)
         if isinstance(record, EvidenceRecord):
@@ -189,6 +203,34 @@ class GraphSet(Holdings):
         self._settle_touched(t_ms)
         self._forget_asides(t_ms)
         return self._collect()
+
+    # A head
+
+    def _judged_otherwise(self, before: Rights | None) -> tuple[list[Account], bool]:
+        """The accounts that the new head may judge otherwise than the one before, and whether evidence may be too."""
+        now = self._rights
+        everything = (list(self._accounts.values()), True)
+        if before is None or now is None:
+            return everything
+        members = now.whose_rights_differ(before)
+        if members is None:
+            return everything
+        relisted = [self._records.get(item_id) for item_id in before.listed ^ now.listed]
+        principals = members.union(record.principal for record in relisted if record is not None)
+        evidence_too = (
+            before.roster.body.certificates != now.roster.body.certificates
+            or any(isinstance(record, EvidenceRecord) for record in relisted)
+            or any(before.is_endorser(member) or now.is_endorser(member) for member in members)
+        )
+        return [account for account in self._accounts.values() if account.principal in principals], evidence_too
+
+    def _touch_evidence(self, *, changed: bool) -> None:
+        for asset in self._assets.values():
+            for version in asset.versions:
+                if version.evidence:
+                    self._touched[version.key] = version
+                    if changed:
+                        self._changed.add(asset.key)
 
     # Admission
 
@@ -512,8 +554,8 @@ def highest_revokes(revokes: Iterable[RevokeRecord]) -> dict[Address, RevokeReco
 _EVIDENCE = frozenset((Kind.ENDORSE, Kind.VERDICT))
 
 
-def _same_judges(before: Roster | None, after: Roster | None) -> bool:
-    """Whether two heads give evidence the same weight."""
-    if before is None or after is None:
-        return before is after
-    return before.quorum == after.quorum and before.body.certificates == after.body.certificates
+def _same_judges(before: Rights | None, now: Rights | None) -> bool:
+    """Whether two heads give evidence in the set the same weight."""
+    if before is None or now is None:
+        return before is now
+    return before.quorum_id == now.quorum_id and before.roster.body.certificates == now.roster.body.certificates

@@ -82,8 +82,15 @@ class HeadChain:
         """
         if not self._take(signed, checked):
             return False
+        head = self._state.header
+        header = signed.header
+        head = self._state.header
+        if head is not None and not self._state.forked and header.parent == head.id and not header.is_root_act:
+            # The everyday case: the first roster after the head. The walk from the root act would end here.
+            self._state = _plain(signed)
+            return True
         self._state = self._fold()
-        return True
+        return signed.id in self._held
 
     def add_all(self, headers: Iterable[SignedHeader], *, checked: bool = False) -> tuple[SignedHeader, ...]:
         """Take in what a peer sent, in whatever order. Returns what was new and is kept.
@@ -172,7 +179,7 @@ class HeadChain:
             head_id = children[0]
         head = self._held[head_id]
         if not children:
-            return HeadState(head, False, (), f"roster {head.header.version} of term {term}")
+            return _plain(head)
         why = (
             f"forked: two rosters follow version {head.header.version} of term {term}, "
             f"{hex_id(children[0])[:10]} and {hex_id(children[1])[:10]}. {FORKED_RIGHTS}"
@@ -198,6 +205,10 @@ class HeadChain:
         while signed is not None and signed.header.parent != ZERO_HASH:
             yield signed.header.parent
             signed = self._held.get(signed.header.parent)
+
+
+def _plain(head: SignedHeader) -> HeadState:
+    return HeadState(head, False, (), f"roster {head.header.version} of term {head.header.term}")
 
 
 def check_child(parent: Header, child: Header) -> None:

@@ -88,7 +88,7 @@ class Greeting:
         reader = Reader(cbor.decode(data, limit_bytes=HELLO_BYTES_MAX), "a greeting")
         network = NetworkId(reader.hash(0))
         version = reader.uint(1, UINT32_MAX, 1)
-        kinds = [kind for kind in reader.items(2, KINDS_MAX) if type(kind) is int and 0 <= kind <= UINT32_MAX]
+        kinds = reader.ascending_uints(2, KINDS_MAX, UINT32_MAX)
         greeting = cls(
             network,
             version,

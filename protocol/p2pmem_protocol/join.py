@@ -5,7 +5,8 @@ the token's hash with roles, uses left and end; the string itself gives nobody a
 
 On the *join stream*, the only one that a stranger may open, the opener sends one `Ask` and gets one `Answer`. An `Ask`
 shows credentials, and a token or a roster chain that lists one of the agents (rule J1). Whoever is listed by the head
-gets the roster; who shows a good token becomes listed first, or waits for the owner. Everybody else gets `NO`: a
+gets the roster; who shows a good token becomes listed first, or waits for the owner. Of an open graph anybody who names
+it gets the roster, marked `OPEN` (rule J2). Everybody else gets `NO`: a
 stranger's question and a non-member's get one answer, the same bytes, whether or not the graph is known here.
 """
 
@@ -65,19 +66,18 @@ class Invite:
         digits = plain.removeprefix(INVITE_PREFIX).upper()
         try:
             data = base64.b32decode(digits + "=" * (-len(digits) % 8))
-            return cls._read(Reader(cbor.decode(data, limit_bytes=INVITE_CHARS_MAX), "an invite"))
+            invite = cls._read(Reader(cbor.decode(data, limit_bytes=INVITE_CHARS_MAX), "an invite"))
         except (binascii.Error, RefusedError) as error:
             raise MisuseError(f"the invite is damaged ({error}); copy the whole word") from None
+        if str(invite) != plain.lower():
+            raise MisuseError("the invite is damaged (its last letter is not the one written); copy the whole word")
+        return invite
 
     @classmethod
     def _read(cls, reader: Reader) -> Invite:
         network = NetworkId(reader.hash(0))
         graph = GraphName(reader.address(1), reader.name(2, SLUG_CHARS_MAX, check_slug))
-        addresses = tuple(
-            address
-            for address in reader.items(3, ADDRESSES_MAX, 1)
-            if isinstance(address, str) and len(address) <= ADDRESS_CHARS_MAX
-        )
+        addresses = reader.texts(3, ADDRESSES_MAX, ADDRESS_CHARS_MAX)
         head, token = reader.hash(4), reader.raw(5, TOKEN_BYTES)
         reader.end()
         return cls(network, graph, addresses, head, token)
@@ -150,11 +150,13 @@ class Reply(IntEnum):
     NO = 0
     LISTED = 1
     WAITING = 2
+    OPEN = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """LISTED comes with the roster; WAITING means that a person decides; NO says nothing more."""
+    """LISTED comes with the roster, OPEN too, for who is not listed and may read all the same; WAITING means that a
+    person decides; NO says nothing more."""
 
     reply: Reply
     chain: Chain | None = None
@@ -168,9 +170,9 @@ class Answer:
     @classmethod
     def decode(cls, data: bytes) -> Answer:
         reader = Reader(cbor.decode(data, limit_bytes=ANSWER_BYTES_MAX), "an answer to a join request")
-        reply = Reply(reader.uint(0, 2))
+        reply = Reply(reader.uint(0, max(Reply)))
         chain = Chain.from_value(reader.nested(1)) if reader.has(1) else None
         reader.end()
-        if (reply is Reply.LISTED) != (chain is not None):
-            raise RefusedError(Reason.BAD_SHAPE, "a roster comes with LISTED and with nothing else")
+        if (reply in (Reply.LISTED, Reply.OPEN)) != (chain is not None):
+            raise RefusedError(Reason.BAD_SHAPE, "a roster comes with LISTED and OPEN, and with nothing else")
         return cls(reply, chain)

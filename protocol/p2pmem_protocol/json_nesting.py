@@ -10,7 +10,9 @@ import re
 from typing import Final
 
 DEPTH_MAX: Final = 64
-_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+# A string may lack its end: then it is all the rest, and the parser says so. Were the end needed, a text of nothing but
+# escaped quotes would be searched once for each of them.
+_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]', re.DOTALL)
 
 
 class NestedTooDeepError(ValueError):

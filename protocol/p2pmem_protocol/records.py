@@ -157,7 +157,7 @@ class EvidenceRecord(Record):
 def record_of(item: Item, encoded_size_bytes: int) -> Record:
     """The record of an envelope or of evidence. What it is charged is its size and that of content attached to it."""
     if isinstance(item, Evidence):
-        return _evidence_record(item)
+        return evidence_record(item)
     shown = item.delegation
     ends_at_ms = FOREVER if item.expires_at_ms == NEVER else item.expires_at_ms
     common = (
@@ -197,7 +197,8 @@ def record_of(item: Item, encoded_size_bytes: int) -> Record:
     raise BugError(f"no record for a {item.kind.word}")
 
 
-def _evidence_record(item: Evidence) -> EvidenceRecord:
+def evidence_record(item: Evidence) -> EvidenceRecord:
+    """The record of an endorsement or a verdict."""
     it = item.statement
     return EvidenceRecord(
         id=item.id,

@@ -87,6 +87,20 @@ class Rights:
     def is_member(self, agent: Address) -> bool:
         return agent in self._roles or agent == self.owner
 
+    def whose_rights_differ(self, other: Rights) -> frozenset[Address] | None:
+        """The members whose things two heads judge otherwise, by role; None when it may be everybody's.
+
+        Ids that only one of them lists are not looked at.
+        """
+        if (self.quotas, self.quorum_id, self._longest_ms) != (other.quotas, other.quorum_id, other._longest_ms):
+            return None
+        named = self._roles.keys() | other._roles.keys()
+        differing = {agent for agent in named if self._roles.get(agent) != other._roles.get(agent)}
+        return frozenset(differing if self.owner == other.owner else differing | {self.owner, other.owner})
+
+    def is_endorser(self, agent: Address) -> bool:
+        return Role.ENDORSER in self._roles.get(agent, Role(0))
+
     def problem(self, record: Record) -> Reason | None:
         """Why this head does not let `record` be in the set, or None. Says nothing of quotas, revocations, erasure."""
         listed = record.id in self.listed
@@ -127,7 +141,7 @@ class Rights:
 
     def _evidence_problem(self, record: EvidenceRecord) -> Reason | None:
         if record.kind is Kind.ENDORSE:
-            return None if Role.ENDORSER in self._roles.get(record.author, Role(0)) else Reason.NOT_LISTED
+            return None if self.is_endorser(record.author) else Reason.NOT_LISTED
         if record.quorum != self.quorum_id:
             return Reason.WRONG_QUORUM
         return None if record.author in self._verifiers else Reason.NOT_LISTED

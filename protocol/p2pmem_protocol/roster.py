@@ -101,15 +101,13 @@ class Member:
 
     @classmethod
     def from_value(cls, value: Value) -> Member:
-        match value:
-            case [bytes() as raw, int() as roles, str() as label, int() as since_ms] if (
-                len(raw) == ADDRESS_BYTES
-                and 0 < roles <= int(Role.all())
-                and len(label) <= LABEL_CHARS_MAX
-                and 0 <= since_ms <= TIME_MS_MAX
-            ):
-                return cls(Address(raw), Role(roles), label, since_ms)
-        raise RefusedError(Reason.BAD_FIELD, "a member is an address, roles, a label and a time")
+        reader = Reader.of_list(value, 4, "a member")
+        return cls(
+            reader.address(0),
+            Role(reader.uint(1, int(Role.all()), 1)),
+            reader.text(2, LABEL_CHARS_MAX),
+            reader.uint(3, TIME_MS_MAX),
+        )
 
 
 @dataclass(frozen=True)
@@ -147,18 +145,16 @@ class Quorum:
 
     @classmethod
     def from_value(cls, value: Value, graph: GraphId) -> Quorum:
-        match value:
-            case [int() as serial, int() as m, list() as raw] if (
-                0 <= serial <= UINT32_MAX
-                and len(raw) <= VERIFIERS_MAX
-                and all(isinstance(item, bytes) and len(item) == ADDRESS_BYTES for item in raw)
-            ):
-                verifiers = tuple(Address(item) for item in raw if isinstance(item, bytes))
-                try:
-                    return cls(graph, serial, m, verifiers)
-                except MisuseError as error:
-                    raise RefusedError(Reason.BAD_FIELD, str(error)) from None
-        raise RefusedError(Reason.BAD_FIELD, "a quorum is a serial, M and verifiers")
+        reader = Reader.of_list(value, 3, "a quorum")
+        serial, m = reader.uint(0, UINT32_MAX), reader.uint(1, VERIFIERS_MAX)
+        listed = reader.items(2, VERIFIERS_MAX)
+        verifiers = tuple(Address(raw) for raw in listed if isinstance(raw, bytes) and len(raw) == ADDRESS_BYTES)
+        if len(verifiers) != len(listed):
+            raise RefusedError(Reason.BAD_FIELD, "a verifier of a quorum is not an address")
+        try:
+            return cls(graph, serial, m, verifiers)
+        except MisuseError as error:
+            raise RefusedError(Reason.BAD_FIELD, str(error)) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,14 +212,18 @@ class Limits:
         ttl_default_ms, ttl_max_ms = reader.uint(2, TTL_MS_MAX, 1), reader.uint(3, TTL_MS_MAX, 1)
         acks_min = reader.uint(4, MEMBERS_MAX)
         chain, contract = reader.uint(5, UINT64_MAX), reader.address(6)
-        numbers = reader.items(7, 5, 5)
+        counts = Reader.of_list(reader.nested(7), 5, "the quotas of a roster")
+        quotas = Quotas(
+            live_bytes=counts.uint(0, UINT64_MAX),
+            live_items=counts.uint(1, UINT64_MAX),
+            durable_items=counts.uint(2, UINT64_MAX),
+            content_bytes=counts.uint(3, CONTENT_BYTES_MAX),
+            cuts=counts.uint(4, UINT64_MAX),
+        )
         reader.end()
-        counts = [number for number in numbers if type(number) is int and 0 <= number <= UINT64_MAX]
-        if len(counts) != 5 or counts[3] > CONTENT_BYTES_MAX:
-            raise RefusedError(Reason.BAD_FIELD, "quotas are five counts, and content has a limit for all")
         if ttl_default_ms > ttl_max_ms:
             raise RefusedError(Reason.BAD_FIELD, "the default life is longer than the longest")
-        return cls(access, quorum, ttl_default_ms, ttl_max_ms, acks_min, chain, contract, Quotas(*counts))
+        return cls(access, quorum, ttl_default_ms, ttl_max_ms, acks_min, chain, contract, quotas)
 
 
 @dataclass(frozen=True)
@@ -242,9 +242,7 @@ class KeptCertificate:
 
     @classmethod
     def from_value(cls, value: Value, graph: GraphId) -> KeptCertificate:
-        if not isinstance(value, list) or len(value) != 6:
-            raise RefusedError(Reason.BAD_SHAPE, "a kept certificate has six fields")
-        reader = Reader(dict(enumerate(value)), "a kept certificate")
+        reader = Reader.of_list(value, 6, "a kept certificate")
         subject = VersionKey(
             reader.address(0), reader.name(1, NAME_CHARS_MAX, check_name), reader.uint(2, UINT32_MAX, 1), reader.hash(3)
         )

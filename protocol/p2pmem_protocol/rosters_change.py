@@ -18,10 +18,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from p2pmem_protocol.errors import BugError, MisuseError, Reason
+from p2pmem_protocol.errors import BugError, MisuseError, Reason, RefusedError
 from p2pmem_protocol.graphset import GraphSet
 from p2pmem_protocol.keys import Signer
-from p2pmem_protocol.limits import CERTIFICATES_KEPT_MAX, KEPT_IDS_MAX, UINT32_MAX
+from p2pmem_protocol.limits import CERTIFICATES_KEPT_MAX, KEPT_IDS_MAX, LABEL_CHARS_MAX, UINT32_MAX
 from p2pmem_protocol.names import Address, VersionKey
 from p2pmem_protocol.records import EvidenceRecord, State
 from p2pmem_protocol.rights import Rights
@@ -160,6 +160,8 @@ def next_roster(graph_set: GraphSet, changes: Sequence[Change], now_ms: int) -> 
             case AddMember(address, roles, label):
                 if address in members:
                     raise MisuseError(f"{address} is a member already; change its roles instead")
+                if len(label) > LABEL_CHARS_MAX:
+                    raise MisuseError(f"a label has at most {LABEL_CHARS_MAX} characters, this one {len(label)}")
                 members[address] = Member(address, _roles(roles), label, now_ms)
             case RemoveMember(address, keeps_words):
                 _known(members, address)
@@ -178,11 +180,14 @@ def next_roster(graph_set: GraphSet, changes: Sequence[Change], now_ms: int) -> 
                 owner = new_owner
             case Mend():
                 pass
+    if owner in head.body.by_address and owner not in members:
+        raise MisuseError(f"{owner} is the owner and cannot be removed; let the root key name another owner first")
     quorum = _quorum(head, members.values(), m)
     listing = _Listing(graph_set, head, now_ms, mistrusted, dropped)
     body = listing.fill(
         Body(tuple(sorted(members.values(), key=lambda member: member.address)), replace(limits, quorum=quorum)), owner
     )
+    _check_readable(body, head)
     is_root_act = any(isinstance(change, SetOwner | Mend) for change in changes)
     return RosterPlan(head, body, owner, is_root_act, _notes(head, body))
 
@@ -204,6 +209,14 @@ def _known(members: dict[Address, Member], address: Address) -> Member:
     if member is None:
         raise MisuseError(f"{address} is not a member")
     return member
+
+
+def _check_readable(body: Body, head: Roster) -> None:
+    """What is signed must be read by every member: a roster with a number out of its range would stop the graph."""
+    try:
+        body.parts.decode(head.graph)
+    except RefusedError as refused:
+        raise MisuseError(f"no member could read this roster: {refused}") from None
 
 
 def _roles(roles: Role) -> Role:

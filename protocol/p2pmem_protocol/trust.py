@@ -220,9 +220,7 @@ def _judge(quorum: Quorum | None, verdicts: list[EvidenceRecord], barred: Collec
             by_signer.setdefault(record.author, []).append(record)
     for signer in sorted(by_signer):
         # Approve before reject, the strongest method first.
-        best, *others = sorted(
-            by_signer[signer], key=lambda record: (record.decision, -(record.method or 0), record.id)
-        )
+        best, *others = sorted(by_signer[signer], key=_weight)
         (judged.approvals if best.decision is Decision.APPROVE else judged.rejections).append(_line(best))
         judged.ignored += [_line(other, "the same signer says it with more weight elsewhere") for other in others]
     judged.missing = [verifier for verifier in judged.missing if verifier not in by_signer]

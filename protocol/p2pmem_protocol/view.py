@@ -13,16 +13,16 @@ sweeps of the set.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, unique
+from typing import TypeAlias
 
-from p2pmem_protocol.assets import Version
+from p2pmem_protocol.assets import Asset, Version
 from p2pmem_protocol.graphset import GraphSet, covers
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import Address, AssetKey, VersionKey
 from p2pmem_protocol.records import FOREVER, RetractRecord, SealedRecord
-from p2pmem_protocol.roster import KeptCertificate
 from p2pmem_protocol.trust import Floor, Trust, TrustReport, assess
 
 
@@ -35,6 +35,8 @@ class Anchored(Enum):
     CONFIRMED = "confirmed"
     REVERTED = "reverted"
 
+
+_Place: TypeAlias = tuple[int, bytes]
 
 ChainFacts = Mapping[VersionKey, Anchored]
 """What this node's own look at the chain says: CONFIRMED or REVERTED. An anchor in the set alone is a claim."""
@@ -75,21 +77,37 @@ class VersionView:
         return None if self.published else self.shared_until_ms
 
 
-@dataclass(frozen=True, slots=True)
 class AssetView:
-    """An asset at one instant, highest version first. `versions` includes what is hidden: filter by `is_visible`."""
+    """An asset at one instant, highest version first. Versions are judged when they are looked at.
 
-    key: AssetKey
-    t_ms: int
-    versions: tuple[VersionView, ...]
+    It reads the set that it was made from: use it before the set changes again.
+    """
+
+    __slots__ = ("_made", "_reader", "key", "t_ms")
+
+    def __init__(self, key: AssetKey, t_ms: int, reader: _Reader | None) -> None:
+        self.key = key
+        self.t_ms = t_ms
+        self._reader = reader
+        self._made: dict[_Place, VersionView] = {}
+
+    @property
+    def versions(self) -> tuple[VersionView, ...]:
+        """All that is live, with what is hidden: filter by `is_visible`."""
+        return tuple(self._view(place) for place in self._places())
 
     def visible(self) -> Iterator[VersionView]:
-        return (version for version in self.versions if version.is_visible)
+        return (version for version in map(self._view, self._places()) if version.is_visible)
 
     def current(self, floor: Floor) -> tuple[VersionView, ...]:
         """The highest version that reaches `floor`: one, or several roots in conflict, or none."""
-        reaching = [version for version in self.visible() if version.trust.reaches(floor)]
-        return tuple(version for version in reaching if version.key.version == reaching[0].key.version)
+        found: list[VersionView] = []
+        for version in self.visible():
+            if found and version.key.version != found[0].key.version:
+                break
+            if version.trust.reaches(floor):
+                found.append(version)
+        return tuple(found)
 
     def current_at_any_floor(self) -> tuple[VersionView, ...]:
         """What is shown without a floor: each visible version that no higher, at least as well attested one follows.
@@ -98,15 +116,18 @@ class AssetView:
         newer and less attested.
         """
         shown: list[VersionView] = []
-        best = Trust.REJECTED
-        numbered: list[VersionView] = []
-        for version in self.visible():
-            if numbered and version.key.version != numbered[0].key.version:
-                best = max([best, *(each.trust.level for each in numbered)])
-                numbered = []
-            if version.trust.level > best:
+        best = best_of_higher = Trust.REJECTED
+        number = 0
+        for place in self._places():
+            if place[0] != number:
+                number, best_of_higher = place[0], best
+            # Without evidence a version is self-attested, and nothing more need be known of it.
+            if best_of_higher >= Trust.SELF_ATTESTED and not self._has_evidence(place):
+                continue
+            version = self._view(place)
+            if version.is_visible and version.trust.level > best_of_higher:
                 shown.append(version)
-                numbered.append(version)
+                best = max(best, version.trust.level)
         return tuple(shown)
 
     def superseded(self, floor: Floor) -> tuple[VersionView, ...]:
@@ -116,18 +137,24 @@ class AssetView:
             version for version in self.visible() if version.trust.reaches(floor) and version.key not in current
         )
 
+    def _places(self) -> Iterable[_Place]:
+        return self._reader.places if self._reader else ()
+
+    def _has_evidence(self, place: _Place) -> bool:
+        return self._reader is not None and self._reader.versions[place].evidence is not None
+
+    def _view(self, place: _Place) -> VersionView:
+        view = self._made.get(place)
+        if view is None:
+            assert self._reader is not None
+            view = self._made[place] = self._reader.view(place)
+        return view
+
 
 def asset_view(graph_set: GraphSet, key: AssetKey, t_ms: int, facts: ChainFacts | None = None) -> AssetView:
     """The view of one asset at `t_ms`. An asset that is not held has no versions."""
     asset = graph_set.asset(key)
-    if asset is None:
-        return AssetView(key, t_ms, ())
-    versions = {(version.key.version, version.key.root): version for version in asset.versions}
-    live = {place: records for place, version in versions.items() if (records := list(version.live(t_ms)))}
-    shared = {place: end for place, records in live.items() if (end := _shared_until(records))}
-    reader = _Reader(graph_set, key, versions, live, shared, facts or {})
-    views = [reader.view(place) for place in sorted(live, key=lambda place: (-place[0], place[1]))]
-    return AssetView(key, t_ms, tuple(views))
+    return AssetView(key, t_ms, _Reader(graph_set, asset, t_ms, facts or {}) if asset else None)
 
 
 def explain(graph_set: GraphSet, key: VersionKey, t_ms: int, facts: ChainFacts | None = None) -> TrustReport | None:
@@ -151,26 +178,32 @@ def deadline(graph_set: GraphSet, key: VersionKey, t_ms: int) -> int | None:
     return max(live, default=None)
 
 
-def _shared_until(records: list[SealedRecord]) -> int | None:
-    return max((record.ends_at_ms for record in records if record.kind is Kind.SHARE), default=None)
-
-
-@dataclass(frozen=True, slots=True)
 class _Reader:
-    """One asset at one instant, by (number, root): live shares and publishes, and the latest end of the shares."""
+    """One asset at one instant: what is live, by version number and root, and what follows for whole numbers."""
 
-    graph_set: GraphSet
-    asset: AssetKey
-    versions: Mapping[tuple[int, bytes], Version]
-    live: Mapping[tuple[int, bytes], list[SealedRecord]]
-    shared: Mapping[tuple[int, bytes], int]
-    facts: ChainFacts
+    def __init__(self, graph_set: GraphSet, asset: Asset, t_ms: int, facts: ChainFacts) -> None:
+        self._graph_set = graph_set
+        self._facts = facts
+        self.versions: dict[_Place, Version] = {}
+        self._live: dict[_Place, list[SealedRecord]] = {}
+        for version in asset.versions:
+            records = list(version.live(t_ms))
+            if records:
+                place = (version.key.version, version.key.root)
+                self.versions[place] = version
+                self._live[place] = records
+        self.places = sorted(self._live, key=lambda place: (-place[0], place[1]))
+        self._roots: dict[int, list[bytes]] = {}
+        for number, root in self.places:
+            self._roots.setdefault(number, []).append(root)
+        self._ends = {place: end for place, records in self._live.items() if (end := _shares_end(records))}
+        self._lower_end = self._ends_of_lower()
+        self._retracts = sorted(graph_set.retracts(asset.key), key=lambda retract: (-retract.version, retract.id))
 
-    def view(self, place: tuple[int, bytes]) -> VersionView:
+    def view(self, place: _Place) -> VersionView:
         version = self.versions[place]
-        records = self.live[place]
-        first = min(records, key=lambda record: record.id)
-        ends_at_ms = self.shared.get(place)
+        first = min(self._live[place], key=lambda record: record.id)
+        ends_at_ms = self._ends.get(place)
         barred = ends_at_ms is not None and self._ends_early(place)
         return VersionView(
             key=version.key,
@@ -184,66 +217,73 @@ class _Reader:
             published=self._is_published(place),
             principals=self._principals(place[0]),
             barred=barred,
-            hidden_by=self._hidden_by(place),
+            hidden_by=self._hidden_by(place[0]),
             conflict=self._conflicts(place),
             anchored=self._anchored(version.key),
             trust=self._trust(version),
         )
 
-    def _is_published(self, place: tuple[int, bytes]) -> bool:
-        return any(record.ends_at_ms == FOREVER for record in self.live[place])
+    def _ends_of_lower(self) -> dict[int, int]:
+        """For each number, the latest end of a share of any lower one."""
+        latest = 0
+        lower: dict[int, int] = {}
+        for number in reversed(self._roots):
+            lower[number] = latest
+            latest = max([latest, *(self._ends.get((number, root), 0) for root in self._roots[number])])
+        return lower
 
-    def _ends_early(self, place: tuple[int, bytes]) -> bool:
+    def _ends_early(self, place: _Place) -> bool:
         """Rule V1: shares against shares, each root by its latest end."""
-        ends_at_ms = self.shared[place]
-        return any(other[0] < place[0] and ends_at_ms < end for other, end in self.shared.items())
+        return self._ends[place] < self._lower_end[place[0]]
 
-    def _hidden_by(self, place: tuple[int, bytes]) -> bytes | None:
-        hiding = [retract.id for retract in self.graph_set.retracts(self.asset) if self._hides(retract, place)]
-        return min(hiding, default=None)
+    def _is_published(self, place: _Place) -> bool:
+        return any(record.ends_at_ms == FOREVER for record in self._live[place])
 
-    def _hides(self, retract: RetractRecord, place: tuple[int, bytes]) -> bool:
-        number = place[0]
-        if not any(covers(retract, record) for record in self._all_roots(number)):
-            return False
+    def _of_number(self, number: int) -> Iterator[SealedRecord]:
+        for root in self._roots[number]:
+            yield from self._live[number, root]
+
+    def _hidden_by(self, number: int) -> bytes | None:
+        """Rule V2: of the retracts that hide this number, that of the highest version, at a tie the lowest id."""
+        for retract in self._retracts:
+            if retract.version < number:
+                return None
+            if self._hides(retract, number) and any(covers(retract, record) for record in self._of_number(number)):
+                return retract.id
+        return None
+
+    def _hides(self, retract: RetractRecord, number: int) -> bool:
         if number == retract.version:
             return True
-        moderation = not retract.of_own_words and not retract.as_principal
-        return not moderation and number < retract.version and number != retract.successor
+        is_moderation = not retract.of_own_words and not retract.as_principal
+        return not is_moderation and number != retract.successor
 
-    def _all_roots(self, number: int) -> Iterator[SealedRecord]:
-        for place, records in self.live.items():
-            if place[0] == number:
-                yield from records
+    def _conflicts(self, place: _Place) -> bool:
+        counting = [root for root in self._roots[place[0]] if self._counts((place[0], root))]
+        return len(counting) > 1 and place[1] in counting
 
-    def _counts(self, place: tuple[int, bytes]) -> bool:
-        return self._is_published(place) or (place in self.shared and not self._ends_early(place))
-
-    def _conflicts(self, place: tuple[int, bytes]) -> bool:
-        return any(
-            other[0] == place[0] and other != place and self._counts(other) and self._counts(place)
-            for other in self.live
-        )
+    def _counts(self, place: _Place) -> bool:
+        return self._is_published(place) or (place in self._ends and not self._ends_early(place))
 
     def _principals(self, number: int) -> tuple[Address, ...]:
-        return tuple(sorted({record.principal for record in self._all_roots(number)}))
+        return tuple(sorted({record.principal for record in self._of_number(number)}))
 
     def _anchored(self, key: VersionKey) -> Anchored:
-        known = self.facts.get(key)
+        known = self._facts.get(key)
         if known is not None:
             return known
-        return Anchored.CLAIMED if self.graph_set.anchors(key) else Anchored.NO
+        return Anchored.CLAIMED if self._graph_set.anchors(key) else Anchored.NO
 
     def _trust(self, version: Version) -> TrustReport:
-        head = self.graph_set.head
+        rights = self._graph_set.rights
         return assess(
             version.key,
             version.evidence_in_set(),
             principals=self._principals(version.key.version),
-            quorum=head.quorum if head else None,
-            certificates=self._certificates(version.key),
+            quorum=rights.roster.quorum if rights else None,
+            certificates=rights.certificates.get(version.key, ()) if rights else (),
         )
 
-    def _certificates(self, key: VersionKey) -> Collection[KeptCertificate]:
-        rights = self.graph_set.rights
-        return rights.certificates.get(key, ()) if rights else ()
+
+def _shares_end(records: list[SealedRecord]) -> int | None:
+    return max((record.ends_at_ms for record in records if record.kind is Kind.SHARE), default=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter
 
 import pytest
@@ -14,6 +15,7 @@ from p2pmem_jobs import (
     Event,
     FullError,
     JobFailedError,
+    JobRecord,
     MisuseError,
     NotFoundError,
     NotSerialisableError,
@@ -45,6 +47,35 @@ async def test_a_job_returns_its_dataclass_and_keeps_its_story(rig: Rig, autojum
         assert story.job.ended
     async with rig.open(adding) as queue:
         assert await queue.job(job.id).result() == Sum(3)
+
+
+async def test_work_done_in_a_write_is_a_job_that_succeeded(rig: Rig, autojump_clock: MockClock) -> None:
+    async with rig.open(adding) as queue:
+        seen: list[State] = []
+        submission = queue.prepare("add", Add(1, 2), owner="me")
+        record = await rig.database.write(lambda c: submission.insert_done(c, Sum(3)), submission.announce_done)
+        assert record == queue.get(record.id)
+        assert await queue.job(record.id).result() == Sum(3)
+        seen += [event.state async for event in queue.watch(record.id)]
+        assert seen == [State.SUCCEEDED]
+        assert (queue.statistics().live, queue.statistics().ended) == (0, 1)
+    async with rig.open(adding) as queue:
+        assert (record.state, record.attempt, record.owner) == (State.SUCCEEDED, 1, "me")
+        assert queue.get(record.id) == record
+
+
+async def test_work_whose_write_fails_leaves_no_job(rig: Rig, autojump_clock: MockClock) -> None:
+    async with rig.open(adding, memory=True) as queue:
+        submission = queue.prepare("add", Add(1, 2))
+
+        def write(connection: sqlite3.Connection) -> JobRecord:
+            submission.insert_done(connection, Sum(3))
+            raise PermanentError("the work beside it failed")
+
+        with pytest.raises(PermanentError):
+            await rig.database.write(write, submission.announce_done)
+        assert await queue.list() == []
+        assert (queue.statistics().live, queue.statistics().ended) == (0, 0)
 
 
 async def test_ids_are_ordered_by_time_and_come_from_the_source(rig: Rig, autojump_clock: MockClock) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from p2pmem_protocol.bodies import Retract, RetractMode, Revoke, Sealed
+from p2pmem_protocol.bodies import RetractMode, Sealed
 from p2pmem_protocol.credential import Right
 from p2pmem_protocol.envelope import Envelope, Item
 from p2pmem_protocol.evidence import Decision, Endorse, Evidence, Method, Verdict
@@ -250,10 +250,3 @@ def _verdict(rng: random.Random, chain: list[Roster], pool: list[Item], issued: 
         rng.choice((Method.AUTO, Method.AUTO, Method.MANUAL)),
         rng.choice(("", "because")),
     )
-
-
-def kind_rank(item: Item) -> int:
-    """In a round revokes and retracts go first, then shares and publishes, then evidence (rule E1)."""
-    if isinstance(item, Evidence):
-        return 3
-    return 0 if isinstance(item.body, Revoke | Retract) else 1

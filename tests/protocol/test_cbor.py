@@ -80,7 +80,10 @@ REFUSED = {
     "two values": ("00 00", Reason.TRAILING_BYTES),
     "a byte after a list": ("80 f6", Reason.TRAILING_BYTES),
     "a date": ("c1 00", Reason.TAG),
-    "a big integer": ("c2 49 010000000000000000", Reason.TAG),
+    "a big integer": ("c2 49 010000000000000000", Reason.BIG_INTEGER),
+    "a big negative integer of 1 MB": ("c3 5a00100000" + "ff" * 2**20, Reason.OVERSIZE),
+    "a big integer that ends early": ("c3 5a00100000 ff", Reason.BIG_INTEGER),
+    "a big integer whose tag is too long": ("d802 40", Reason.TAG),
     "a regular expression": ("d8 23 6161", Reason.TAG),
     "a message in MIME": ("d8 24 6161", Reason.TAG),
     "a list that holds itself": ("d8 1c 81 d8 1d 00", Reason.TAG),
@@ -129,8 +132,9 @@ def test_what_is_not_deterministic_is_refused_with_a_reason_of_its_own(name: str
 def test_every_tag_is_refused_by_both_ways(tag: int) -> None:
     head = cbor2.dumps(cbor2.CBORTag(tag, 0))[:-1]
     for content in ("00", "40", "6161", "80", "820001", "a0", "f6"):
-        assert refusal(head + bytes.fromhex(content)) is Reason.TAG
-        assert refusal(b"\x81" + head + bytes.fromhex(content)) is Reason.TAG
+        reason = Reason.BIG_INTEGER if tag in (2, 3) else Reason.TAG
+        assert refusal(head + bytes.fromhex(content)) is reason
+        assert refusal(b"\x81" + head + bytes.fromhex(content)) is reason
 
 
 def test_a_tag_is_refused_before_its_content_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +162,8 @@ def test_rfc_8949_appendix_a_is_accepted_exactly_where_it_is_in_our_part_of_cbor
     # Big integers are tags, "simple" values and undefined have no place, nothing has no length.
     assert reasons == {
         None: 37,
-        Reason.TAG: 8,
+        Reason.TAG: 6,
+        Reason.BIG_INTEGER: 2,
         Reason.FLOAT: 22,
         Reason.BAD_SHAPE: 4,
         Reason.INDEFINITE_LENGTH: 11,

@@ -35,6 +35,7 @@ from tests.protocol.world import (
     address,
     certificate,
     endorse,
+    key,
     reject,
     roster,
     share,
@@ -122,6 +123,15 @@ def test_what_makes_no_consensus_makes_no_certificate(given_approvals: list[Evid
         make(seal_of(), Q, given_approvals, headers_for(chain(), Q))
 
 
+def test_one_verifier_does_not_count_twice() -> None:
+    once, strong = verdict("v1", ABOUT, Q), verdict("v1", ABOUT, Q, method=Method.MANUAL)
+    for verdicts in ((once, once), (once, strong), (strong, once)):
+        with pytest.raises(RefusedError, match="distinct"):
+            replace(made(), verdicts=verdicts).check()
+    with pytest.raises(RefusedError, match="ascending"):
+        replace(made(), verdicts=made().verdicts[::-1]).check()
+
+
 def test_the_author_in_the_quorum_does_not_count() -> None:
     head = roster({"alice": W | V, "v1": V, "v2": V}, 2)
     held = HeadChain(GRAPH, NETWORK)
@@ -152,6 +162,22 @@ def test_a_chain_with_a_missing_or_wrong_link_is_refused(headers: tuple[SignedHe
         replace(made(), headers=headers).check()
 
 
+@pytest.mark.parametrize("place", range(3))
+def test_a_header_that_its_signer_did_not_sign_is_refused(place: int) -> None:
+    headers = list(made().headers)
+    headers[place] = replace(headers[place], signature=key("mallory").sign(headers[place].id))
+    with pytest.raises(RefusedError, match="wrong-signer"):
+        replace(made(), headers=tuple(headers)).check()
+
+
+def test_a_header_that_names_the_quorum_with_another_serial_is_refused() -> None:
+    header = replace(THIRD.header, term=2, parent_term=1, signer=address("root"))
+    good = replace(made(), headers=(header.sign(key("root")),))
+    assert good.check().quorum == Q
+    with pytest.raises(RefusedError):
+        replace(made(), headers=(replace(header, quorum_serial=9).sign(key("root")),)).check()
+
+
 def test_a_quorum_that_an_owner_did_not_sign_is_refused() -> None:
     easy = Quorum(GRAPH, 2, 1, (address("mallory"),))
     forged = replace(made(), quorum=easy, verdicts=(verdict("mallory", ABOUT, easy),))
@@ -175,14 +201,12 @@ def accepted(read: Any) -> Certificate | None:
     return it
 
 
-def test_no_flipped_byte_of_the_cbor_makes_it_say_something_else() -> None:
+def test_no_certificate_with_a_flipped_byte_of_the_cbor_is_accepted() -> None:
     data = made().encode()
-    truth = made().check()
     for position in range(len(data)):
         for bit in (0x01, 0x80, 0xFF) if position % 5 == 0 else (0x01,):
             flipped = data[:position] + bytes((data[position] ^ bit,)) + data[position + 1 :]
-            it = accepted(lambda flipped=flipped: Certificate.decode(flipped))
-            assert it is None or it.check() == truth, position
+            assert accepted(lambda flipped=flipped: Certificate.decode(flipped)) is None, position
 
 
 def test_no_flipped_byte_of_the_json_makes_it_say_something_else() -> None:

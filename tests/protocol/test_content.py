@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -27,7 +26,8 @@ from p2pmem_protocol.errors import Reason, RefusedError
 from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.limits import CONTENT_BYTES_MAX, STATEMENTS_MAX
 
-REPO = Path(__file__).parents[2]
+from tests.node_tools import NodeTools
+
 S, P = "<http://example.org/s>", "<http://example.org/p>"
 XSD = "http://www.w3.org/2001/XMLSchema#"
 
@@ -272,20 +272,14 @@ def test_a_union_keeps_blank_nodes_of_different_contents_apart_and_shared_statem
 
 JAVASCRIPT = """
 const { canonize } = require("rdf-canonize");
-const cases = JSON.parse(require("fs").readFileSync(0, "utf8"));
-Promise.all(cases.map(input => canonize(input, {
+require("stream/consumers").json(process.stdin).then(cases => Promise.all(cases.map(input => canonize(input, {
   algorithm: "RDFC-1.0", inputFormat: "application/n-quads", maxWorkFactor: Infinity,
-}))).then(out => process.stdout.write(JSON.stringify(out)));
+})))).then(out => process.stdout.write(JSON.stringify(out)));
 """
 
 
 @pytest.mark.node
-def test_the_form_is_that_of_the_npm_package(shared_data: Path) -> None:
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("no Node.js on the path")
-    if not (REPO / "node_modules" / "rdf-canonize").is_dir():
-        pytest.skip("no node_modules/rdf-canonize in the checkout: npm ci --ignore-scripts")
+def test_the_form_is_that_of_the_npm_package(shared_data: Path, node_tools: NodeTools) -> None:
     cases = []
     for name in ("prov.ttl", "dcat3.ttl", "shacl.ttl"):
         data = (shared_data / "rdf" / name).read_bytes()
@@ -294,7 +288,8 @@ def test_the_form_is_that_of_the_npm_package(shared_data: Path) -> None:
         )
         assert written is not None
         cases.append(written.decode())
-    run = subprocess.run([node, "-e", JAVASCRIPT], input=json.dumps(cases), capture_output=True, text=True, cwd=REPO)
+    command = [node_tools.program, "-e", JAVASCRIPT]
+    run = subprocess.run(command, input=json.dumps(cases), capture_output=True, text=True, cwd=node_tools.folder)
     assert run.stderr == ""
     for case, theirs in zip(cases, json.loads(run.stdout), strict=True):
         # It sorts by UTF-16 unit; all of these texts lie in the plane where that is the same.

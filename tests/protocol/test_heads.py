@@ -274,3 +274,69 @@ def test_h5_the_id_of_a_roster_is_the_digest_of_its_header() -> None:
     assert decoded.id == FIRST.id
     assert replace(FIRST.header, members=b"m" * 32).id != FIRST.id
     assert Role.VERIFIER in FIRST.body.roles_of(address("v1"))
+
+
+def naive_head(headers: dict[bytes, SignedHeader]) -> tuple[bytes | None, bool]:
+    """Rule H2 once more, from all headers that exist: what is kept, and the head that follows."""
+    kept: set[bytes] = set()
+    by_term: dict[int, list[bytes]] = {}
+    for signed in headers.values():
+        if signed.header.is_root_act:
+            by_term.setdefault(signed.header.term, []).append(signed.id)
+    roots = {term: sorted(ids)[:ROOT_ACTS_MAX] for term, ids in by_term.items()}
+
+    def children(parent: bytes) -> list[bytes]:
+        own = [it.id for it in headers.values() if it.header.parent == parent and not it.header.is_root_act]
+        return sorted(own)[:2]
+
+    waiting = [each for ids in roots.values() for each in ids]
+    while waiting:
+        each = waiting.pop()
+        kept.add(each)
+        waiting += children(each)
+    if not roots:
+        return None, False
+    acts = roots[max(roots)]
+    if len(acts) > 1:
+        lines = [_ancestors(act, headers, kept) for act in acts]
+        common = [each for each in lines[0] if all(each in line for line in lines)]
+        return (common[0] if common and common[0] in kept else None), True
+    head = acts[0]
+    while len(children(head)) == 1:
+        (head,) = children(head)
+    return head, len(children(head)) > 1
+
+
+def _ancestors(header_id: bytes, headers: dict[bytes, SignedHeader], kept: set[bytes]) -> list[bytes]:
+    line: list[bytes] = []
+    while header_id in kept and headers[header_id].header.parent != ZERO_HASH:
+        header_id = headers[header_id].header.parent
+        line.append(header_id)
+    return line
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_h2_random_chains_in_random_orders_fold_to_what_the_rule_says(seed: int) -> None:
+    rng = random.Random(seed)
+    made = [FIRST]
+    for number in range(rng.randrange(1, 14)):
+        parent = rng.choice(made[-4:])
+        label = f"member-{number}"
+        made.append(act(parent, label, rng.randint(2, 4)) if _may_act(rng, parent) else child(parent, label))
+    headers = {each.id: each.signed for each in made}
+    expected = naive_head(headers)
+    for _ in range(5):
+        chain = HeadChain(GRAPH, NETWORK)
+        taken = -1
+        while taken != (taken := len(chain)) or taken == 0:
+            for _ in range(3):
+                chain.add_all(rng.sample(list(headers.values()), rng.randint(1, len(headers))), checked=True)
+            chain.add_all(rng.sample(list(headers.values()), len(headers)), checked=True)
+        head = chain.head()
+        assert (head.header.id if head.header else None, head.forked) == expected
+        if head.header:
+            assert chain.chain_to(head.header.id)[-1] == head.header
+
+
+def _may_act(rng: random.Random, parent: Roster) -> bool:
+    return parent.header.term < 2 and rng.random() < 0.3

@@ -47,3 +47,7 @@ def test_a_text_passes_exactly_when_it_nests_no_deeper_than_asked(value: object,
 def test_brackets_do_not_end_a_process_whose_recursion_limit_a_library_has_raised(text: str) -> None:
     with pytest.raises(RefusedError):
         from_json(text)
+
+
+def test_a_string_without_end_is_searched_once() -> None:
+    check_nesting('"' + '\\"' * 1_000_000)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from p2pmem_protocol.errors import MisuseError, Reason, RefusedError
 from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.merkle import Proof, Tree
 
-REPO = Path(__file__).parents[2]
+from tests.node_tools import NodeTools
 
 
 def lines_of(count: int) -> list[bytes]:
@@ -192,30 +191,27 @@ def test_the_trees_that_openzeppelin_dumped_are_ours(shared_data: Path, name: st
 
 JAVASCRIPT = """
 const { StandardMerkleTree } = require("@openzeppelin/merkle-tree");
-const cases = JSON.parse(require("fs").readFileSync(0, "utf8"));
-const out = cases.map(values => {
-  const tree = StandardMerkleTree.of(values.map(v => [v]), ["bytes32"]);
-  const multi = values.map((v, i) => tree.getProof(i));
-  return { root: tree.root, proofs: multi, leaves: values.map(v => tree.leafHash([v])) };
+require("stream/consumers").json(process.stdin).then(cases => {
+  const out = cases.map(values => {
+    const tree = StandardMerkleTree.of(values.map(v => [v]), ["bytes32"]);
+    const multi = values.map((v, i) => tree.getProof(i));
+    return { root: tree.root, proofs: multi, leaves: values.map(v => tree.leafHash([v])) };
+  });
+  process.stdout.write(JSON.stringify(out));
 });
-process.stdout.write(JSON.stringify(out));
 """
 
 
 @pytest.mark.node
-def test_hundreds_of_random_trees_equal_those_of_the_npm_package() -> None:
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("no Node.js on the path")
-    if not (REPO / "node_modules" / "@openzeppelin" / "merkle-tree").is_dir():
-        pytest.skip("no node_modules/@openzeppelin/merkle-tree in the checkout: npm ci --ignore-scripts")
+def test_hundreds_of_random_trees_equal_those_of_the_npm_package(node_tools: NodeTools) -> None:
     seed = 20
     print(f"seed {seed}")
     source = random.Random(seed)
     sizes = [*range(1, 41), *(source.randint(41, 80) for _ in range(160))]
     cases = [[source.randbytes(32) for _ in range(size)] for size in sizes]
     asked = json.dumps([["0x" + value.hex() for value in case] for case in cases])
-    run = subprocess.run([node, "-e", JAVASCRIPT], input=asked, capture_output=True, text=True, cwd=REPO, check=True)
+    command = [node_tools.program, "-e", JAVASCRIPT]
+    run = subprocess.run(command, input=asked, capture_output=True, text=True, cwd=node_tools.folder, check=True)
     for values, theirs in zip(cases, json.loads(run.stdout), strict=True):
         tree = Tree.of_values(values)
         assert "0x" + tree.root.hex() == theirs["root"]

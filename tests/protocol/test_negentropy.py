@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import subprocess
 from bisect import bisect_left
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -18,6 +16,7 @@ from p2pmem_protocol.errors import MisuseError, Reason, RefusedError
 from p2pmem_protocol.negentropy import MESSAGE_BYTES_MIN, Initiator, Limits, Responder, Step, respond
 from p2pmem_protocol.snapshot import ORDER_NEVER, Snapshot
 
+from tests.node_tools import NodeTools
 from tests.protocol import naive_negentropy as naive
 
 Pair = tuple[int, bytes]
@@ -354,17 +353,13 @@ for await (const line of readline.createInterface({ input: process.stdin })) {
 
 
 @pytest.mark.node
-def test_an_implementation_by_others_speaks_the_same_bytes() -> None:
+def test_an_implementation_by_others_speaks_the_same_bytes(node_tools: NodeTools) -> None:
     """nostr-tools 2.25 carries a Negentropy client; its varints end at 2^31, so the orders here are small."""
-    root = Path(os.environ.get("P2PMEM_NODE_MODULES", Path(__file__).parents[2] / "node_modules"))
-    oracle = root / "nostr-tools" / "lib" / "esm" / "nip77.js"
-    node = shutil.which("node")
-    if node is None or not oracle.is_file():
-        pytest.skip(f"no node or no {oracle}: npm install nostr-tools, or set P2PMEM_NODE_MODULES")
+    oracle = node_tools.modules / "nostr-tools" / "lib" / "esm" / "nip77.js"
     rnd = random.Random(11)
     limits = Limits(message_bytes=10_000_000)
     with subprocess.Popen(
-        [node, "--input-type=module", "-e", ORACLE],
+        [node_tools.program, "--input-type=module", "-e", ORACLE],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -139,6 +139,13 @@ def test_k1_of_a_leaked_key_nothing_is_kept() -> None:
     assert len(peer.set) == 1
 
 
+def test_k1_what_a_leaked_agent_key_said_for_a_removed_principal_is_not_kept() -> None:
+    head = roster({**MEMBERS, "helper": W}, 2)
+    peer = Peer(head, T0, share("alice"), share("helper", act=act_for("alice", "helper")))
+    changes = (RemoveMember(address("alice")), RemoveMember(address("helper"), keeps_words=False))
+    assert plan(peer, *changes).body.kept == (share("alice").id,)
+
+
 def test_k2_a_change_of_owner_lists_the_old_owners_retracts_of_others_words() -> None:
     moderation = retract("owner", "alice", mode=RetractMode.KEEP)
     peer = Peer(HEAD, T0, share("alice"), moderation)
@@ -226,6 +233,10 @@ def test_b4_a_roster_that_leaves_the_quorum_alone_leaves_its_id_alone() -> None:
         (SetQuorum(-1),),
         (RemoveMember(address("v1")), RemoveMember(address("v2"))),
         (SetLimits(ttl_max_ms=31 * DAY),),
+        (SetLimits(acks_min=100_000),),
+        (SetLimits(chain=2**64),),
+        (SetLimits(quotas=Quotas(content_bytes=2**40)),),
+        (AddMember(address("carol"), W, "c" * 65),),
         (SetLimits(ttl_default_ms=8 * DAY, ttl_max_ms=7 * DAY),),
     ],
 )
@@ -252,6 +263,14 @@ def test_a_quorum_can_be_given_up_and_taken_again() -> None:
     again = adopt(peer, SetQuorum(2))
     assert again.quorum.serial == Q.serial + 2
     assert again.quorum.verifiers == Q.verifiers
+
+
+def test_the_owner_cannot_be_removed_before_the_root_names_another() -> None:
+    head = roster({**MEMBERS, "owner": W}, 2)
+    with pytest.raises(MisuseError, match="is the owner"):
+        plan(Peer(head), RemoveMember(address("owner")))
+    planned = plan(Peer(head), RemoveMember(address("owner")), SetOwner(address("alice")))
+    assert planned.owner == address("alice")
 
 
 def test_several_changes_make_one_roster() -> None:

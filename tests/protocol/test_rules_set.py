@@ -268,6 +268,35 @@ def test_q1_attached_content_is_charged_with_its_length() -> None:
     assert Peer(limited(content_bytes=69_999)).give(large) is Reason.OVER_QUOTA
 
 
+def test_q1_what_has_ended_takes_no_room_also_before_it_is_swept() -> None:
+    ending, waiting = share("alice", life=HOUR), share("alice", 2, issued=T0 + 2, life=2 * DAY)
+    peer = Peer(limited(live_items=1), T0, ending)
+    assert peer.give(waiting, T0 + HOUR - 1) is Reason.OVER_QUOTA
+    assert peer.give(waiting, T0 + HOUR) is None
+    peer.set.sweep(T0 + HOUR)
+    assert ids(peer) == {waiting.id}
+
+
+def test_q1_what_waits_for_room_goes_before_what_comes_when_room_appears_unswept() -> None:
+    ending, waiting = share("alice", issued=T0 + 1, life=HOUR), share("alice", 2, issued=T0 + 2)
+    younger = share("alice", 3, issued=T0 + 3)
+    peer = Peer(limited(live_items=1), T0, waiting, ending)
+    assert peer.set.state_of(waiting.id) is State.OVER
+    assert peer.give(younger, T0 + 2 * HOUR) is Reason.OVER_QUOTA
+    older = share("alice", 4, issued=T0)
+    assert peer.give(older, T0 + 2 * HOUR) is None
+    peer.set.sweep(T0 + 2 * HOUR)
+    assert ids(peer) == {older.id}
+
+
+def test_q2_when_a_retract_erases_what_waited_for_room_comes_back() -> None:
+    erased, waiting = share("alice"), share("alice", 2, issued=T0 + 1)
+    peer = Peer(limited(live_items=1), T0, waiting, erased)
+    assert not peer.has(waiting)
+    changes = peer.admit(retract("owner", "alice", mode=RetractMode.ERASE))
+    assert waiting.id in changes.entered
+
+
 def test_q2_what_an_agent_signs_is_charged_to_its_principal() -> None:
     peer = Peer(limited(live_items=1), T0, share("helper", act=HELPER))
     assert peer.give(share("alice", issued=T0 + 1)) is Reason.OVER_QUOTA
@@ -476,9 +505,9 @@ def test_a1_any_member_promises_copies_and_the_furthest_date_counts() -> None:
 
 def test_a1_an_ack_enters_no_view() -> None:
     peer = Peer(HEAD, T0, share("alice"))
-    before = asset_view(peer.set, subject("alice").asset, T0)
+    before = asset_view(peer.set, subject("alice").asset, T0).versions
     assert peer.admit(ack("v1")).assets == frozenset()
-    assert asset_view(peer.set, subject("alice").asset, T0) == before
+    assert asset_view(peer.set, subject("alice").asset, T0).versions == before
 
 
 def test_a2_a_writer_proposes_for_the_heads_quorum_and_the_furthest_deadline_counts() -> None:
@@ -586,6 +615,17 @@ def test_an_ordinary_admission_settles_no_account_again() -> None:
     assert peer.set.statistics().in_set == len(peer.set) == 51
 
 
+def test_a_head_that_only_adds_a_member_settles_no_account_again() -> None:
+    peer = Peer(HEAD, T0, *(share("alice", number) for number in range(1, 9)), verdict("v1", subject("alice"), Q))
+    before = peer.set.statistics().settled
+    joined = roster({**MEMBERS, "carol": W}, 2, parent=HEAD)
+    assert not peer.set.set_head(joined, T0)
+    assert peer.set.statistics().settled == before
+    peer.admit(share("carol"))
+    assert peer.set.set_head(HEAD, T0).left
+    assert peer.set.statistics().settled == before + 1
+
+
 def test_changes_name_the_assets_whose_view_may_have_changed() -> None:
     peer = Peer(HEAD)
     asset = AssetKey(address("alice"), "asset")
@@ -593,6 +633,17 @@ def test_changes_name_the_assets_whose_view_may_have_changed() -> None:
         assert peer.admit(item).assets == {asset}
     assert peer.set.set_head(roster(MEMBERS, 1, parent=HEAD), T0).assets == {asset}
     assert peer.set.sweep(T0 + DAY).assets == {asset}
+
+
+def test_a_head_that_judges_otherwise_changes_views_also_where_the_set_stays() -> None:
+    said = [verdict(name, subject("alice"), Q) for name in ("v1", "v2")]
+    kept = tuple(item.id for item in said)
+    listing = roster(MEMBERS, 1, parent=HEAD, kept=kept, certificates=(world.certificate(subject("alice"), Q, *said),))
+    peer = Peer(HEAD, T0, share("alice"), *said)
+    peer.set.set_head(listing, T0)
+    changes = peer.set.set_head(roster(MEMBERS, 1, parent=listing, kept=kept), T0)
+    assert (changes.entered, changes.left) == ((), ())
+    assert changes.assets == {subject("alice").asset}
 
 
 def test_a_retract_may_come_before_what_it_takes_back() -> None:

@@ -6,6 +6,7 @@ import itertools
 from dataclasses import replace
 
 import pytest
+from p2pmem_protocol import view as view_module
 from p2pmem_protocol.authoring import (
     EndsTooEarlyError,
     EndsTooLateError,
@@ -22,7 +23,7 @@ from p2pmem_protocol.errors import Reason, RefusedError
 from p2pmem_protocol.names import VersionKey
 from p2pmem_protocol.roster import Roster
 from p2pmem_protocol.seal import NO_PREVIOUS, Seal
-from p2pmem_protocol.trust import Floor, Trust
+from p2pmem_protocol.trust import Floor, Trust, assess
 from p2pmem_protocol.view import Anchored, AssetView, asset_view, explain
 
 from tests.protocol.world import (
@@ -183,6 +184,13 @@ def test_v2_an_agent_acting_for_a_principal_retracts_only_its_own_words() -> Non
     assert peer.give(owner) is Reason.NOT_LISTED
 
 
+def test_v2_who_acts_for_another_does_not_use_its_own_rights_over_others_words() -> None:
+    peer = Peer(HEAD, T0, share("carol"))
+    assert peer.give(retract("owner", "carol", act=act_for("bob", "owner"))) is Reason.NOT_LISTED
+    shown = act_for("bob", "carol")
+    assert peer.give(retract("bob", "carol", act=act_for("alice", "bob"), shown=shown)) is Reason.NOT_LISTED
+
+
 def test_v2_nobody_else_retracts() -> None:
     peer = Peer(HEAD, T0, share("alice"))
     assert peer.give(retract("bob", "alice")) is Reason.NOT_LISTED
@@ -281,6 +289,25 @@ def test_a_rejected_version_supersedes_nothing() -> None:
     )
     assert numbers(view) == [1]
     assert [version.key.version for version in view.current_at_any_floor()] == [1]
+
+
+def test_an_asset_with_thousands_of_versions_is_read_by_judging_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    peer = Peer(HEAD)
+    for number in range(1, 2_001):
+        item = share("alice", number, life=DAY + number)
+        peer.set.admit(item, 400, T0, checked=True)
+    peer.admit(verdict("v1", subject("alice", 700), Q))
+    judged: list[VersionKey] = []
+
+    def counted(key: VersionKey, *args: object, **kwargs: object) -> object:
+        judged.append(key)
+        return assess(key, *args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(view_module, "assess", counted)
+    view = asset_view(peer.set, ASSET, T0)
+    assert numbers(view) == [2_000]
+    assert [version.key.version for version in view.current_at_any_floor()] == [2_000, 700]
+    assert len(judged) <= 4
 
 
 def test_what_has_ended_is_not_seen_between_sweeps() -> None:

@@ -26,17 +26,23 @@ class Served:
     raw: httpx.AsyncClient
     client: HttpFace
     stop: trio.Event
+    ended: trio.Event
 
 
 @pytest.fixture
 async def served() -> AsyncIterator[Served]:
-    face, stop = MemoryFace(), trio.Event()
+    face, stop, ended = MemoryFace(), trio.Event(), trio.Event()
+
+    async def serve(*, task_status: trio.TaskStatus[str]) -> None:
+        await serve_http(face, TOKEN, stop=stop, task_status=task_status)
+        ended.set()
+
     async with trio.open_nursery() as nursery:
-        url: str = await nursery.start(lambda task_status: serve_http(face, TOKEN, stop=stop, task_status=task_status))
+        url: str = await nursery.start(serve)
         headers = {"authorization": f"Bearer {TOKEN}"}
         async with (
             httpx.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=20) as raw,
             HttpFace(url, TOKEN) as client,
         ):
-            yield Served(face, url, raw, client, stop)
+            yield Served(face, url, raw, client, stop, ended)
         nursery.cancel_scope.cancel()

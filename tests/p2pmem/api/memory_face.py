@@ -6,7 +6,7 @@ It keeps the promises of `p2pmem.face.Face` that the contract test asks for, wit
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 
 import trio
@@ -84,6 +84,9 @@ class MemoryFace(MemoryTrust):
 
     def add_version(self, version: VersionView, content: bytes = b"") -> None:
         self._versions[version.graph, version.reference.partition("@")[0]] = (version, content)
+
+    def add_events(self, events: Iterable[ChangeEvent]) -> None:
+        self._events += events
 
     def _note(self, name: str, /, **arguments: object) -> None:
         self.calls.append((name, arguments))
@@ -185,7 +188,8 @@ class MemoryFace(MemoryTrust):
 
     async def leave(self, graph: str) -> None:
         self._note("leave", graph=graph)
-        await self.graph(graph)
+        if (await self.graph(graph)).owner == AGENT:
+            raise MisuseError(f"the owner of {graph} cannot leave it")
         del self._graphs[graph]
 
     async def invite(self, graph: str, *, roles: tuple[str, ...], uses: int, life_ms: int, ask: bool = False) -> str:
@@ -197,7 +201,13 @@ class MemoryFace(MemoryTrust):
         self._note("join", invite=invite, label=label)
         if not invite.startswith("p2pmem1"):
             raise MisuseError("this is not an invite: it is one word that begins with p2pmem1")
-        return await self.found(NewGraph("joined"))
+        made = await self.found(NewGraph("joined"))
+        self._graphs[made.graph] = replace(made, owner=OTHER)
+        return self._graphs[made.graph]
+
+    async def follow(self, graph: str, *, addresses: tuple[str, ...]) -> GraphView:
+        self._note("follow", graph=graph, addresses=addresses)
+        return await self.found(NewGraph("followed"))
 
     async def join_requests(self, graph: str) -> tuple[JoinRequestView, ...]:
         self._note("join_requests", graph=graph)
@@ -267,6 +277,35 @@ class MemoryFace(MemoryTrust):
         view, content = self._draft(graph, name)
         reference = f"{view.reference}@1"
         self.add_version(make_version(graph, reference), content)
+        await self._changed("shared", graph, reference)
+        return await self._start("share", graph, reference, {"reference": reference, "version": 1})
+
+    async def share_data(
+        self,
+        graph: str,
+        name: str,
+        data: bytes,
+        *,
+        format: str | None,
+        base: str | None,
+        subgraph: str,
+        ttl_ms: int | None,
+    ) -> JobView:
+        self._note(
+            "share_data",
+            graph=graph,
+            name=name,
+            data=data,
+            format=format,
+            base=base,
+            subgraph=subgraph,
+            ttl_ms=ttl_ms,
+        )
+        await self.graph(graph)
+        if (graph, name) in self._drafts:
+            raise MisuseError(f"there is a draft {name!r} already")
+        reference = f"{AGENT}/{check_name(name)}@1"
+        self.add_version(make_version(graph, reference), data)
         await self._changed("shared", graph, reference)
         return await self._start("share", graph, reference, {"reference": reference, "version": 1})
 

@@ -1,28 +1,62 @@
-"""What every `Face` does, in process and over HTTP alike.
+"""What every `Face` does: that of a node, the one in memory that stands for it in other tests, and both over HTTP.
 
-`face` gives one that has nothing yet and whose node runs alone. Whoever has another implementation overrides the
-fixture and runs the same tests.
+`face` gives one that has nothing yet and whose node runs alone.
 """
 
 from __future__ import annotations
 
-from contextlib import aclosing
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any, cast
 
 import pytest
+import trio
+from p2pmem_jobs import EndedError, InlineBlocking
 from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.keys import Key
 
-from p2pmem.face import Face, Layer, MemberChange, NewGraph, NewMember, NotFoundError
+from p2pmem.api.client import HttpFace
+from p2pmem.api.server import serve_http
+from p2pmem.face import Face, JobView, Layer, MemberChange, NewGraph, NewMember, NotFoundError
+from p2pmem.keyring import Keyring
+from p2pmem.net.memory import MemoryFabric
+from p2pmem.node import Node, NodeSettings, Places, Surroundings, open_node
 
-from .conftest import Served
+from .memory_face import MemoryFace
 
 TURTLE = b"<http://example.org/s> <http://example.org/p> <http://example.org/o> .\n"
 SOMEBODY = "0x" + "b2" * 20
 
 
-@pytest.fixture(params=["in-process", "http"])
-async def face(request: pytest.FixtureRequest, served: Served) -> Face:
-    return served.face if request.param == "in-process" else served.client
+@pytest.fixture(params=["memory", "memory over HTTP", "node", "node over HTTP"])
+async def face(request: pytest.FixtureRequest) -> AsyncIterator[Face]:
+    kind: str = request.param
+    async with AsyncExitStack() as stack:
+        found: Face = MemoryFace()
+        if kind.startswith("node"):
+            found = (await stack.enter_async_context(real_node())).face
+        if kind.endswith("over HTTP"):
+            found = await stack.enter_async_context(over_http(found))
+        yield found
+
+
+@asynccontextmanager
+async def real_node() -> AsyncIterator[Node]:
+    """A whole node, alone and in memory."""
+    settings = NodeSettings("contract", "Alice")
+    surroundings = Surroundings(blocking=InlineBlocking(), inline=True)
+    keyring = Keyring.of(Key(b"\x17" * 32))
+    async with open_node(settings, keyring, MemoryFabric(seed=1).network("alice"), Places(), surroundings) as node:
+        yield node
+
+
+@asynccontextmanager
+async def over_http(face: Face) -> AsyncIterator[Face]:
+    async with trio.open_nursery() as nursery:
+        url: str = await nursery.start(lambda task_status: serve_http(face, "token", task_status=task_status))
+        async with HttpFace(url, "token") as client:
+            yield client
+        nursery.cancel_scope.cancel()
 
 
 async def draft(face: Face, graph: str, name: str = "finding") -> None:
@@ -75,10 +109,11 @@ async def test_an_invite_is_one_word(face: Face) -> None:
     assert invite.split() == [invite]
 
 
-async def test_a_graph_that_one_leaves_is_forgotten(face: Face) -> None:
+async def test_the_owner_of_a_graph_does_not_leave_it(face: Face) -> None:
     made = await face.found(NewGraph("findings"))
-    await face.leave(made.graph)
-    assert await face.graphs() == ()
+    with pytest.raises(MisuseError, match="owner"):
+        await face.leave(made.graph)
+    assert len(await face.graphs()) == 1
 
 
 async def test_a_draft_is_listed_until_it_is_discarded(face: Face) -> None:
@@ -121,11 +156,33 @@ async def test_what_is_shared_can_be_read_by_its_bytes(face: Face) -> None:
     assert version.trust.n >= 0
 
 
+async def test_data_is_shared_without_a_draft_and_not_past_one(face: Face) -> None:
+    graph = (await face.found(NewGraph("findings"))).graph
+
+    async def share(name: str) -> JobView:
+        return await face.share_data(graph, name, TURTLE, format="nt", base=None, subgraph="", ttl_ms=60_000)
+
+    ended = await face.job((await share("finding")).id, wait_ms=10_000)
+    assert (ended.kind, ended.state) == ("share", "succeeded")
+    (version,) = await face.versions(graph, layer=Layer.SHARED, min_trust=None)
+    assert await face.content(graph, version.reference) == TURTLE
+    assert await face.drafts(graph) == ()
+    await draft(face, graph, "other")
+    with pytest.raises(MisuseError, match="draft"):
+        await share("other")
+
+
 async def test_a_lifetime_over_the_maximum_is_refused(face: Face) -> None:
     graph = (await face.found(NewGraph("findings", ttl_max_ms=60_000, ttl_default_ms=60_000))).graph
     await draft(face, graph)
-    with pytest.raises(MisuseError):
-        await face.share(graph, "finding", ttl_ms=60_001)
+    # who asks is told at once, or by the job that was to do it
+    try:
+        job = await face.share(graph, "finding", ttl_ms=60_001)
+    except MisuseError:
+        pass
+    else:
+        assert (await face.job(job.id, wait_ms=10_000)).state == "failed"
+    assert await face.versions(graph, layer=None, min_trust=None) == ()
 
 
 async def test_a_watched_job_is_told_to_its_end(face: Face) -> None:
@@ -165,7 +222,7 @@ async def test_a_job_that_has_ended_is_not_cancelled(face: Face) -> None:
     await draft(face, graph)
     job = await face.share(graph, "finding", ttl_ms=None)
     await face.job(job.id, wait_ms=10_000)
-    with pytest.raises(MisuseError):
+    with pytest.raises((MisuseError, EndedError)):
         await face.cancel_job(job.id)
 
 

@@ -1,14 +1,9 @@
-"""js-libp2p, another implementation by other people, and our host understand each other.
-
-Needs its packages once: `npm install --ignore-scripts` in `tests/p2pmem/net/js_peer` (or `P2PMEM_JS_PEER` names a
-folder that has them and the same files).
-"""
+"""js-libp2p, another implementation by other people, and our host understand each other."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,31 +12,27 @@ from typing import Any
 
 import pytest
 import trio
+from p2pmem_devnet.js_peer import OLD_NODE
 
 from p2pmem.net.gossipsub import open_gossip
 from p2pmem.net.libp2p_host import Libp2pNetwork
 from p2pmem.net.seam import PeerId
 from p2pmem.net.topics import Verdict
+from tests.node_tools import NodeTools
 
 from .helpers import ask, echo, until
 
 pytestmark = [pytest.mark.node, pytest.mark.processes, pytest.mark.slow]
-JS_PEER = Path(os.environ.get("P2PMEM_JS_PEER", Path(__file__).parent / "js_peer"))
+HERE = Path(__file__).parent
 
 
 @pytest.fixture
-def node() -> str:
-    program = shutil.which("node")
-    if program is None or not (JS_PEER / "node_modules" / "libp2p").is_dir():
-        text = f"needs Node.js, and npm install --ignore-scripts in {JS_PEER.name}"
-        if os.environ.get("CI"):
-            pytest.fail(text)
-        pytest.skip(text)
-    return program
+def folder(node_tools: NodeTools, tmp_path: Path) -> Path:
+    return node_tools.lay_out(tmp_path, OLD_NODE, HERE / "js_peer.mjs")
 
 
 @asynccontextmanager
-async def js_peer(node: str, address: str) -> AsyncIterator[trio.MemoryReceiveChannel[dict[str, Any]]]:
+async def js_peer(node: str, folder: Path, address: str) -> AsyncIterator[trio.MemoryReceiveChannel[dict[str, Any]]]:
     """The other implementation as a process; what it says comes through the channel."""
     send, receive = trio.open_memory_channel[dict[str, Any]](100)
 
@@ -54,8 +45,8 @@ async def js_peer(node: str, address: str) -> AsyncIterator[trio.MemoryReceiveCh
                 await send.send(json.loads(line))
 
     process = await trio.lowlevel.open_process(
-        [node, "--import", "./old_node.mjs", "peer.mjs", address],
-        cwd=JS_PEER,
+        [node, "--import", "./old_node.mjs", "js_peer.mjs", address],
+        cwd=folder,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
@@ -75,7 +66,7 @@ async def js_peer(node: str, address: str) -> AsyncIterator[trio.MemoryReceiveCh
                 await receive.aclose()
 
 
-async def test_streams_and_gossip_with_js_libp2p(node: str) -> None:
+async def test_streams_and_gossip_with_js_libp2p(node_tools: NodeTools, folder: Path) -> None:
     seed, got = os.urandom(32), list[bytes]()
 
     async def take(peer: PeerId, data: bytes) -> Verdict:
@@ -89,7 +80,7 @@ async def test_streams_and_gossip_with_js_libp2p(node: str) -> None:
         ours.set_handler("/echo/1", echo)
         await topics.subscribe("open", take)
         with trio.fail_after(60):
-            async with js_peer(node, ours.addresses()[0]) as says:
+            async with js_peer(node_tools.program, folder, ours.addresses()[0]) as says:
                 address = (await says.receive())["address"]
                 peer = PeerId(address.rpartition("/p2p/")[2])
                 # It dialled us, and its megabyte came back whole.

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pyoxigraph as ox
@@ -27,7 +31,7 @@ from p2pmem.store.query import (
     QueryTooLarge,
     StoreBehind,
 )
-from p2pmem.store.query_process import Request
+from p2pmem.store.query_process import Request, pack
 from p2pmem.store.query_worker import InlineQueries, Queries, QueryWorkers, _Worker, open_query_workers
 from p2pmem.store.terms import Iri, Literal, TripleTerm
 
@@ -415,3 +419,40 @@ def test_limits_that_make_no_sense_are_refused() -> None:
     for bad in ({"time_ms": 0}, {"max_rows": -1}, {"max_bytes": 1 << 40}):
         with pytest.raises(MisuseError):
             QueryLimits(**bad)
+
+
+def start_in_a_thread_that_ends(command: list[str]) -> subprocess.Popen[bytes]:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start() -> None:
+        started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join()
+    return started[0]
+
+
+@pytest.mark.processes
+def test_a_worker_outlives_the_thread_that_started_it_and_ends_with_its_stdin() -> None:
+    with start_in_a_thread_that_ends([sys.executable, "-m", "p2pmem.store.query_process"]) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.read(9) == pack(b"ready")
+        process.stdin.write(
+            pack(json.dumps(asdict(Request("/nowhere", "ASK {}", [], [], 1, 1, 1_000, 2**30))).encode())
+        )
+        process.stdin.flush()
+        assert process.stdout.read(4) != b""
+        process.stdin.close()
+        assert process.wait(timeout=10) in (0, -signal.SIGKILL)
+
+
+@pytest.mark.processes
+async def test_a_worker_that_died_while_it_had_nothing_to_do_is_replaced(workers: QueryWorkers) -> None:
+    assert (await workers.query("ASK { ?s ?p ?o }", **GRAPHS)).boolean
+    process = workers._idle[0]._process
+    process.kill()
+    await process.wait()
+    assert (await workers.query("ASK { ?s ?p ?o }", **GRAPHS)).boolean
+    assert workers.statistics().crashed == 0

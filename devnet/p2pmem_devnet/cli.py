@@ -1,0 +1,53 @@
+"""The entry point of `scripts/devnet`: parse, run, and one line for every error."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Sequence
+
+import trio
+from p2pmem_protocol.errors import MisuseError
+
+from p2pmem.api.problems import Exit, row_of
+from p2pmem_devnet.control import give
+from p2pmem_devnet.group import StoryError
+from p2pmem_devnet.options import Options, Order, parse
+from p2pmem_devnet.running import Interrupted, run
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run, or give an order, and return the exit code. Raises only the `SystemExit` of `--help` and wrong usage."""
+    as_json = False
+    try:
+        asked = parse(sys.argv[1:] if arguments is None else arguments)
+        if isinstance(asked, Order):
+            print(trio.run(give, asked))
+            return Exit.OK.value
+        as_json = asked.json
+        return _run(asked).value
+    except (Interrupted, KeyboardInterrupt):
+        print("devnet: interrupted; everything that was started has ended", file=sys.stderr)
+        return Exit.INTERRUPTED.value
+    except Exception as error:
+        return _failed(error, as_json=as_json).value
+
+
+def _run(options: Options) -> Exit:
+    return trio.run(run, options)
+
+
+def _failed(error: Exception, *, as_json: bool) -> Exit:
+    """One line that says what and what to do; for a mistake of ours also where it was made."""
+    code = Exit.JOB_ENDED_BADLY if isinstance(error, StoryError) else row_of(error).exit
+    if code is Exit.NOT_FOUND:
+        code = Exit.MISUSE
+    if code is Exit.BUG:
+        traceback.print_exception(error)
+    notes = getattr(error, "__notes__", []) if not isinstance(error, MisuseError) else []
+    text = "; ".join([str(error) or type(error).__name__, *notes])
+    if as_json:
+        print(json.dumps({"ok": False, "error": text}))
+    print(f"devnet: {text}", file=sys.stderr)
+    return code

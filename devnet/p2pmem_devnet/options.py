@@ -1,0 +1,105 @@
+"""What `scripts/devnet` can be asked for."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from p2pmem_protocol.errors import MisuseError
+
+from p2pmem.api.problems import EXIT_MEANINGS, Exit
+
+NAMES: Final = ("ada", "bo", "cy", "dee", "eli", "fay", "gus", "hal", "ida", "jon", "kim", "lea")
+OUTSIDER: Final = "mallory"
+NODES_MIN: Final = 2
+NODES_DEFAULT: Final = 5
+ORDERS: Final = {
+    "kill": "NAME",
+    "start": "NAME",
+    "partition": "A,B",
+    "heal": "",
+    "status": "",
+    "stop": "",
+}
+"""Orders to a devnet that is kept, with what each takes."""
+
+_EXITS: Final = {
+    Exit.OK: "all peers agree: same trust, same root recomputed from the bytes, same certificate",
+    Exit.JOB_ENDED_BADLY: "the peers do not agree, something that had to happen did not, or the outsider got something",
+    Exit.OUTSIDE: "a process, the disk or the chain failed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to run. `m` verifiers of the `nodes` - 1 others have to approve."""
+
+    files: tuple[Path, ...] = ()
+    nodes: int = NODES_DEFAULT
+    m: int = 3
+    keep: bool = False
+    json: bool = False
+    chain: bool = True
+
+    @property
+    def names(self) -> list[str]:
+        return list(NAMES[: self.nodes])
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Something to tell a devnet that is kept."""
+
+    word: str
+    argument: str = ""
+
+
+def parse(arguments: Sequence[str]) -> Options | Order:
+    """Raises `MisuseError` for what cannot be, and `SystemExit` for `--help` and wrong usage."""
+    if arguments and arguments[0] in ORDERS:
+        return _order(arguments)
+    found = _parser().parse_args(arguments)
+    nodes = found.nodes
+    if not NODES_MIN <= nodes <= len(NAMES):
+        raise MisuseError(f"--nodes is {nodes}: {NODES_MIN} to {len(NAMES)} are possible")
+    m = found.quorum if found.quorum is not None else (nodes - 1) // 2 + 1
+    if not 1 <= m <= nodes - 1:
+        raise MisuseError(f"--quorum is {m}: with {nodes} peers, 1 to {nodes - 1} others can approve")
+    files = tuple(found.files)
+    return Options(files, nodes, m, found.keep, found.json, not found.no_chain)
+
+
+def _order(arguments: Sequence[str]) -> Order:
+    word, *rest = arguments
+    takes = ORDERS[word]
+    if len(rest) != (1 if takes else 0):
+        raise MisuseError(f"it is written: scripts/devnet {word} {takes}".rstrip())
+    return Order(word, rest[0] if rest else "")
+
+
+def _parser() -> argparse.ArgumentParser:
+    orders = "\n".join(f"  scripts/devnet {f'{word} {takes}'.strip()}" for word, takes in ORDERS.items())
+    exits = {**EXIT_MEANINGS, **_EXITS}
+    codes = "\n".join(
+        f"  {code.value:>3}  {exits[code]}"
+        for code in (Exit.OK, Exit.BUG, Exit.MISUSE, Exit.REFUSED, Exit.OUTSIDE, Exit.JOB_ENDED_BADLY, Exit.INTERRUPTED)
+    )
+    parser = argparse.ArgumentParser(
+        prog="scripts/devnet",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Peers on this machine, each a process of its own, an outsider, and a chain. Without FILE they\n"
+        "act out a story on a small data set; with FILE every file goes the whole way, and the table is the result.",
+        epilog=f"orders to a devnet that runs with --keep:\n{orders}\n\nexit codes:\n{codes}",
+    )
+    parser.add_argument(
+        "files", nargs="*", type=Path, metavar="FILE", help="Turtle, N-Triples, N-Quads, TriG, JSON-LD or RDF/XML"
+    )
+    parser.add_argument("--nodes", type=int, default=NODES_DEFAULT, metavar="N", help="how many peers (default: 5)")
+    parser.add_argument("--quorum", type=int, metavar="M", help="how many others approve (default: most of them)")
+    parser.add_argument("--keep", action="store_true", help="stay up afterwards, and say how to talk to each peer")
+    parser.add_argument("--json", action="store_true", help="one JSON document instead of the story")
+    parser.add_argument("--no-chain", action="store_true", help="without anvil; nothing is anchored")
+    return parser

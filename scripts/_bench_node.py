@@ -1,0 +1,292 @@
+"""One node of a measurement, in a process of its own: libp2p on loopback, everything durable in one directory.
+
+It is told what to do by lines of JSON on its input and answers each with one line, in order of their ends. The author
+is driven inside its own process, so that no HTTP is measured. Times are of the monotonic clock, which all processes of
+one machine share.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import resource
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+import trio
+from p2pmem_protocol.keys import Key
+from p2pmem_protocol.names import Address, AssetKey
+
+from p2pmem.face import NewGraph, NewMember
+from p2pmem.keyring import Keyring
+from p2pmem.ledger.batch import Delta
+from p2pmem.net.libp2p_host import Libp2pNetwork
+from p2pmem.node import Node, NodeSettings, Places, Surroundings, open_node
+from p2pmem.store.terms import Iri
+
+STATEMENT_BYTES: Final = 200
+ROLES: Final = ("writer",)
+
+
+def content_of(number: int, statements: int, size_bytes: int) -> bytes:
+    """A subject with so many statements, so large in all, as N-Triples."""
+    each = size_bytes // statements
+    lines = []
+    for place in range(statements):
+        start = f'{subject_of(number)} <http://bench.example/said/{place}> "asset {number} says {place} '
+        words = "that the trial lowers cholesterol in most of those who took part in it "
+        text = (words * (each // len(words) + 1))[: max(each - len(start) - 4, 1)]
+        lines.append(f'{start}{text}" .\n')
+    return "".join(lines).encode()
+
+
+def subject_of(number: int) -> str:
+    return f"<http://bench.example/asset/{number}>"
+
+
+def name_of(number: int) -> str:
+    return f"asset-{number}"
+
+
+class Watching:
+    """Notes when each share of one author can be found by this node's own look-up in its store."""
+
+    def __init__(self, node: Node, graph: str) -> None:
+        self._node = node
+        self._graph = node.ledger.named(graph)
+        self._waiting: list[tuple[int, AssetKey]] = []
+        self.found: dict[str, float] = {}
+        self.every = 1
+        node.ledger.listen(self._heard)
+
+    def _heard(self, delta: Delta) -> None:
+        if delta.graph == self._graph.id and delta.entered:
+            self._waiting += [(delta.position, key) for key in delta.assets if key.name.startswith("asset-")]
+
+    async def run(self) -> None:
+        """Look, one share after another, as the projection moves on, until cancelled."""
+        projector = self._node.services.projector
+        while True:
+            await self._node.ledger.until(lambda: bool(self._waiting) and self._waiting[0][0] <= projector.position)
+            ready = [key for position, key in self._waiting if position <= projector.position]
+            self._waiting = [it for it in self._waiting if it[0] > projector.position]
+            for key in ready:
+                number = int(key.name.removeprefix("asset-"))
+                if number % self.every == 0 and not await self.is_found(key):
+                    raise RuntimeError(f"{key} is projected and cannot be found")
+                self.found[key.name] = time.monotonic()
+
+    async def is_found(self, key: AssetKey) -> bool:
+        subject = Iri(subject_of(int(key.name.removeprefix("asset-"))).strip("<>"))
+        iri = self._graph.name.shared_iri(key.author, key.name, "")
+        return bool(await self._node.store.lookup(subject, None, None, [iri], limit=1))
+
+
+class Blocks(trio.abc.Instrument):
+    """The longest time that one step of a task held the event loop."""
+
+    def __init__(self) -> None:
+        self.longest_ms = 0.0
+        self._begin = 0.0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._begin = time.monotonic()
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.longest_ms = max(self.longest_ms, (time.monotonic() - self._begin) * 1000)
+
+
+class BenchNode:
+    """What the lines of input ask for."""
+
+    def __init__(self, node: Node, agent: Address) -> None:
+        self._node = node
+        self._agent = agent
+        self._watching: dict[str, Watching] = {}
+        self._nursery: trio.Nursery | None = None
+        self._blocks = Blocks()
+
+    async def info(self) -> dict[str, Any]:
+        status = await self._node.face.status()
+        return {"peer": status.peer, "address": str(self._agent), "items": status.items}
+
+    async def found(self, slug: str, members: list[str]) -> dict[str, Any]:
+        new = NewGraph(slug, members=tuple(NewMember(member, ROLES) for member in members))
+        return {"graph": (await self._node.face.found(new)).graph}
+
+    async def invite(self, graph: str) -> dict[str, Any]:
+        return {"invite": await self._node.face.invite(graph, roles=(), uses=99, life_ms=86_400_000)}
+
+    async def join(self, invite: str) -> dict[str, Any]:
+        return {"graph": (await self._node.face.join(invite, label="")).graph}
+
+    async def connected(self, count: int) -> dict[str, Any]:
+        """Return once sessions with so many members stand."""
+        while len(list(self._node.services.sessions.all())) < count:
+            await trio.sleep(0.02)
+        return {}
+
+    async def watch(self, graph: str, every: int) -> dict[str, Any]:
+        assert self._nursery is not None
+        if graph not in self._watching:
+            self._watching[graph] = Watching(self._node, graph)
+            self._nursery.start_soon(self._watching[graph].run)
+        self._watching[graph].every = every
+        return {}
+
+    async def share(
+        self,
+        graph: str,
+        first: int,
+        count: int,
+        *,
+        rate: float = 0.0,
+        together: int = 32,
+        statements: int = 5,
+        size_bytes: int = 1_000,
+    ) -> dict[str, Any]:
+        """Share so many, at a rate or as fast as the node lets; answers when each began and when it was returned."""
+        began: dict[str, float] = {}
+        returned: dict[str, float] = {}
+        free = trio.Semaphore(together)
+        start = trio.current_time()
+
+        async def one(number: int) -> None:
+            async with free:
+                began[name_of(number)] = time.monotonic()
+                await self._share_one(graph, name_of(number), content_of(number, statements, size_bytes))
+                returned[name_of(number)] = time.monotonic()
+
+        async with trio.open_nursery() as nursery:
+            for place in range(count):
+                if rate:
+                    await trio.sleep_until(start + place / rate)
+                else:
+                    async with free:
+                        pass
+                nursery.start_soon(one, first + place)
+        return {"began": began, "returned": returned}
+
+    async def _share_one(self, graph: str, name: str, data: bytes) -> None:
+        face = self._node.face
+        job = await face.share_data(graph, name, data, format="nt", base=None, subgraph="", ttl_ms=None)
+        if job.state in ("queued", "running"):
+            job = await face.job(job.id, wait_ms=60_000)
+        if job.state != "succeeded":
+            raise RuntimeError(f"{name}: {job.state} {job.error}")
+
+    async def visible(self, graph: str, count: int, since: int = 0) -> dict[str, Any]:
+        """Answer when each share was found, once so many are, from number `since` on."""
+        found = self._watching[graph].found
+
+        def mine() -> list[str]:
+            return [name for name in found if int(name.removeprefix("asset-")) >= since]
+
+        while len(found) < count or len(mine()) < count:
+            await trio.sleep(0.01)
+        return {"found": {name: found[name] for name in mine()}}
+
+    async def found_at_least(self, graph: str, author: str, count: int) -> dict[str, Any]:
+        """Answer once so many assets are in the store, and the last of them is found."""
+        watching = self._watching[graph]
+        await self._node.ledger.until(lambda: self._node.store.statistics().assets >= count)
+        if not await watching.is_found(AssetKey(Address.parse(author), name_of(count - 1))):
+            raise RuntimeError("the last share is not found")
+        return {}
+
+    async def reset(self, graph: str) -> dict[str, Any]:
+        self._watching[graph].found.clear()
+        return {}
+
+    async def check_all(self, graph: str, author: str, count: int) -> dict[str, Any]:
+        """How many of the first shares this node can find in its store."""
+        watching = self._watching.get(graph) or Watching(self._node, graph)
+        keys = [AssetKey(Address.parse(author), name_of(number)) for number in range(count)]
+        return {"found": sum([await watching.is_found(key) for key in keys])}
+
+    async def statistics(self) -> dict[str, Any]:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        network = self._node.network.statistics()
+        return {
+            "cpu_s": usage.ru_utime + usage.ru_stime,
+            "rss_bytes": _rss_bytes(),
+            "position": self._node.ledger.position,
+            "items": self._node.ledger.statistics().items,
+            "database": _plain(self._node.ledger.database.statistics()),
+            "store": _plain(self._node.store.statistics()),
+            "received_bytes": sum(it.wire_received_bytes for it in network.peers.values()),
+            "payload_bytes": self._payload_bytes(),
+            "longest_block_ms": round(self._blocks.longest_ms, 1),
+            "gossip": _plain(self._node.exchange.gossip_statistics()),
+        }
+
+    def _payload_bytes(self) -> int:
+        return int(
+            self._node.ledger.database.read(
+                lambda connection: connection.execute("SELECT coalesce(sum(length(data)), 0) FROM item").fetchone()[0]
+            )
+        )
+
+    async def run(self) -> None:
+        """Obey until the input ends."""
+        stdin = trio.lowlevel.FdStream(0)
+        buffer = b""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            trio.lowlevel.add_instrument(self._blocks)
+            async for piece in stdin:
+                buffer += bytes(piece)
+                *lines, buffer = buffer.split(b"\n")
+                for line in lines:
+                    nursery.start_soon(self._obey, json.loads(line))
+            nursery.cancel_scope.cancel()
+
+    async def _obey(self, asked: dict[str, Any]) -> None:
+        number = asked.pop("number")
+        what: Callable[..., Awaitable[dict[str, Any]]] = getattr(self, asked.pop("do"))
+        answer = await what(**asked)
+        print(json.dumps({"number": number, **answer}), flush=True)
+
+
+def _rss_bytes() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _plain(statistics: Any) -> dict[str, Any]:
+    names = getattr(statistics, "__slots__", ())
+    return {name: getattr(statistics, name) for name in names if isinstance(getattr(statistics, name), int | float)}
+
+
+async def main(directory: str, number: int, profile: str) -> None:
+    begin = time.monotonic()
+    home = Path(directory)
+    home.mkdir(parents=True, exist_ok=True)
+    key = Key((number + 1).to_bytes(32))
+    network = Libp2pNetwork(identity_seed=(number + 1).to_bytes(32), listen=("/ip4/127.0.0.1/tcp/0",))
+    places = Places(home / "ledger.sqlite", home / "store", home / "text.sqlite", home / "snapshots")
+    settings = NodeSettings("bench", label=f"node {number}")
+    async with open_node(settings, Keyring.of(key), network, places, Surroundings()) as node:
+        print(json.dumps({"number": 0, "ready_s": time.monotonic() - begin}), flush=True)
+        if not profile:
+            await BenchNode(node, key.address).run()
+            return
+        import cProfile
+
+        profiler = cProfile.Profile()
+        profiler.enable()
+        try:
+            await BenchNode(node, key.address).run()
+        finally:
+            profiler.disable()
+            profiler.dump_stats(profile)
+
+
+if __name__ == "__main__":
+    gc.collect()
+    trio.run(main, sys.argv[1], int(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else "")

@@ -1,0 +1,1 @@
+"""What `scripts/make_vectors.py` writes, a module for each layer of the protocol."""

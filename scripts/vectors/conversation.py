@@ -1,0 +1,126 @@
+"""Vectors of what peers say before they are members: hello, invites, the join stream."""
+
+from __future__ import annotations
+
+import base64
+from typing import Final
+
+from p2pmem_protocol import cbor
+from p2pmem_protocol.credential import Carry, SignedCarry
+from p2pmem_protocol.errors import Reason
+from p2pmem_protocol.hello import Greeting, Proof
+from p2pmem_protocol.join import INVITE_PREFIX, Answer, Ask, Chain, Invite, Reply
+from p2pmem_protocol.limits import CREDENTIAL_MS_MAX
+
+from scripts.vectors.common import (
+    DAY_MS,
+    GRAPH,
+    NAME,
+    NETWORK,
+    NOW_MS,
+    Json,
+    address,
+    changed,
+    key,
+    misuse,
+    named,
+    refused,
+    text,
+)
+from scripts.vectors.items import delegation
+from scripts.vectors.rosters import after, first
+
+PEER: Final = "12D3KooWExample"
+GREETING: Final = dict(enumerate(("network", "version", "kinds", "item_bytes_max", "content_bytes_max", "clock")))
+CREDENTIAL: Final = dict(enumerate(("agent", "serial", "until", "signature")))
+INVITE: Final = dict(enumerate(("network", "creator", "slug", "addresses", "head", "token")))
+
+
+def carry(agent: str = "alice", peer: str = PEER, until_ms: int = NOW_MS + 30 * DAY_MS) -> SignedCarry:
+    return Carry(NETWORK, address(agent), peer, 1, until_ms).sign(key(agent))
+
+
+def conversation() -> Json:
+    greeting = Greeting.ours(NETWORK, NOW_MS)
+    proof = Proof((carry(), carry("assistant")), (delegation(),))
+    proof.check(NOW_MS)
+    roster = after(first())
+    chain = Chain((first().signed, roster.signed), roster.body.parts)
+    invite = Invite(NETWORK, NAME, (f"/ip4/192.0.2.1/tcp/4001/p2p/{PEER}",), roster.id, bytes(range(16)))
+    asks = (
+        ("with a token", Ask(greeting, proof, GRAPH, invite.token, "notes")),
+        ("with a chain", Ask(greeting, proof, GRAPH, b"", "", chain)),
+    )
+    answers = (("no", Answer(Reply.NO)), ("waiting", Answer(Reply.WAITING)), ("listed", Answer(Reply.LISTED, chain)))
+    for _, ask in asks:
+        assert Ask.decode(ask.encode(), NETWORK, PEER) == ask
+    for _, answer in answers:
+        assert Answer.decode(answer.encode()) == answer
+    assert Invite.parse(str(invite)) == invite
+    return {
+        "peer": PEER,
+        "now": NOW_MS,
+        "greeting": {"bytes": text(greeting.encode()), "fields": named(cbor.decode(greeting.encode()), GREETING)},
+        "proof": {
+            "bytes": text(proof.encode()),
+            "credentials": [named(it.to_value(), CREDENTIAL) for it in proof.credentials],
+            "names": sorted(str(it) for it in proof.check(NOW_MS).names_at(NOW_MS)),
+        },
+        "invite": {"text": str(invite), "fields": named(_invite_value(str(invite)), INVITE)},
+        "invites_refused": [
+            misuse(it, Invite.parse)
+            for it in ("", INVITE_PREFIX, str(invite)[:-1], "x" + str(invite), str(invite) + "a")
+        ],
+        "asks": [{"name": name, "bytes": text(it.encode())} for name, it in asks],
+        "answers": [{"name": name, "bytes": text(it.encode())} for name, it in answers],
+        "refused_greetings": _refused_greetings(greeting.encode()),
+        "refused_proofs": _refused_proofs(proof),
+        "refused_answers": [
+            refused("listed without a roster", Reason.BAD_SHAPE, cbor.encode({0: 1}), Answer.decode),
+            refused("no, with a roster", Reason.BAD_SHAPE, changed(answers[2][1].encode(), {0: 0}), Answer.decode),
+            refused("a reply that is none", Reason.BAD_FIELD, cbor.encode({0: 3}), Answer.decode),
+        ],
+    }
+
+
+def _damaged(invite: str) -> tuple[str, ...]:
+    # The last letter carries bits that are not used: another one there decodes to the same bytes.
+    letters = "abcdefghijklmnopqrstuvwxyz234567"
+    last = letters[letters.index(invite[-1]) + 1]
+    return ("", INVITE_PREFIX, invite[:-1], invite[:-1] + last, "x" + invite, invite + "a")
+
+
+def _invite_value(invite: str) -> cbor.Value:
+    digits = invite.removeprefix(INVITE_PREFIX).upper()
+    return cbor.decode(base64.b32decode(digits + "=" * (-len(digits) % 8)))
+
+
+def _refused_greetings(good: bytes) -> list[Json]:
+    cases = (
+        ("kinds out of order", Reason.BAD_FIELD, changed(good, {2: [3, 2]})),
+        ("a kind twice", Reason.BAD_FIELD, changed(good, {2: [2, 2]})),
+        ("version 0", Reason.BAD_FIELD, changed(good, {1: 0})),
+        ("a field too many", Reason.BAD_SHAPE, changed(good, {6: 0})),
+    )
+    return [refused(name, reason, data, Greeting.decode) for name, reason, data in cases]
+
+
+def _refused_proofs(good: Proof) -> list[Json]:
+    """For the peer and at the time above."""
+    cases = (
+        ("no credential", Reason.BAD_FIELD, cbor.encode({0: [], 1: []})),
+        ("a credential for another peer", Reason.WRONG_SIGNER, Proof((carry(peer="12D3KooWOther"),)).encode()),
+        ("one that has ended", Reason.CREDENTIAL_ENDED, Proof((carry(until_ms=NOW_MS),)).encode()),
+        (
+            "one for more than 90 days",
+            Reason.BAD_LIFE,
+            Proof((carry(until_ms=NOW_MS + CREDENTIAL_MS_MAX + 1),)).encode(),
+        ),
+        ("a delegation to an agent that is not shown", Reason.BAD_FIELD, Proof((carry(),), (delegation(),)).encode()),
+    )
+
+    def read(raw: bytes) -> None:
+        Proof.decode(raw, NETWORK, PEER).check(NOW_MS)
+
+    assert good.credentials
+    return [refused(name, reason, data, read) for name, reason, data in cases]

@@ -1,0 +1,299 @@
+"""Each command: documented, heard by the node as it was meant, and answered as HTTP answers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from p2pmem.api.codec import decode, encode
+from p2pmem.api.problems import EXIT_MEANINGS, Exit
+from p2pmem.cli.command import GROUPS, Command
+from p2pmem.cli.main import COMMANDS
+from p2pmem.face import (
+    DraftView,
+    GraphView,
+    JobStory,
+    JobView,
+    Layer,
+    MemberChange,
+    NewGraph,
+    NewMember,
+    NodeStatus,
+    QueryAnswer,
+    RecallAnswer,
+    VersionView,
+)
+from tests.p2pmem.api.memory_face import AGENT, NOW_MS, OTHER
+
+from .conftest import GRAPH, Node, run_here
+from .processes import ENVIRONMENT, P2PMEM
+
+PROMISED = """
+init run config_show join draft drafts discard seal share publish endorse verify retract recall query versions
+show content status peers changes graph_create graph_list graph_show graph_members graph_invite graph_requests
+graph_approve graph_refuse graph_leave review_list review_approve review_reject job_list job_show job_watch
+job_cancel job_retry job_resolve trust_explain trust_export trust_check proof_export proof_check
+""".split()  # noqa: SIM905 - reads as a list
+HEAVY = {
+    "trio",
+    "httpx",
+    "starlette",
+    "hypercorn",
+    "pyoxigraph",
+    "libp2p",
+    "web3",
+    "eth_account",
+    "coincurve",
+    "sqlite3",
+}
+
+
+def test_the_commands_are_those_that_were_promised() -> None:
+    assert sorted(command.words for command in COMMANDS) == sorted(name.replace("_", " ") for name in PROMISED)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.words)
+def test_every_command_has_help(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    said = run_here(capsys, *command.words.split(), "--help")
+    assert said.code == 0
+    assert command.help[0].islower()
+    assert not command.help.endswith(".")
+    assert command.help.split()[0] in said.out
+    assert "--json" in said.out
+    assert "--home" in said.out
+    # every argument says what it is
+    from p2pmem.cli.main import make_parser
+
+    parser: Any = make_parser(COMMANDS)
+    for word in command.words.split():
+        (subparsers,) = [
+            action for action in parser._actions if hasattr(action, "choices") and action.dest == "==SUPPRESS=="
+        ]
+        parser = subparsers.choices[word]
+    assert [action.dest for action in parser._actions if not action.help] == []
+
+
+def test_help_lists_every_command_and_every_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    said = run_here(capsys, "--help")
+    for word in {command.words.split()[0] for command in COMMANDS} | set(GROUPS):
+        assert f"    {word} " in said.out
+    for code in Exit:
+        assert EXIT_MEANINGS[code] in said.out
+
+
+def test_help_loads_nothing_heavy() -> None:
+    script = "import sys\nfrom p2pmem.cli.main import main\ntry:\n    main(['--help'])\nexcept SystemExit: pass\n"
+    script += "print('\\n'.join(sys.modules), file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", script], env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    assert "usage: p2pmem" in done.stdout
+    loaded = {name.split(".")[0] for name in done.stderr.split()}
+    assert loaded & HEAVY == set()
+    assert "p2pmem" in loaded
+
+
+def test_the_module_is_the_command() -> None:
+    done = subprocess.run([*P2PMEM, "--version"], env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("p2pmem 0.")
+
+
+def arguments(name: str, /, **more: object) -> tuple[str, dict[str, object]]:
+    return name, more
+
+
+# words of a command, the call that the node hears, and the type that `--json` answers with
+HEARD: list[tuple[list[str], tuple[str, dict[str, object]], Any]] = [
+    (["status"], arguments("status"), NodeStatus),
+    (
+        ["graph", "create", "more", "--member", f"{OTHER}=writer,verifier=Bob", "--m", "1", "--open", "--ttl", "2h",
+         "--ttl-max", "7d", "--acks", "1", "--chain"],
+        arguments(
+            "found",
+            new=NewGraph("more", (NewMember(OTHER, ("writer", "verifier"), "Bob"),), 1, "open", 7_200_000,
+                         604_800_000, 1, True),
+        ),
+        GraphView,
+    ),
+    (["graph", "show", "--graph", GRAPH], arguments("graph", graph=GRAPH), GraphView),
+    (
+        ["graph", "members", "--set", f"{OTHER}=reader", "--remove", AGENT, "--m", "2"],
+        arguments("change_members", graph=GRAPH, change=MemberChange((NewMember(OTHER, ("reader",)),), (AGENT,), 2)),
+        GraphView,
+    ),
+    (
+        ["graph", "invite", "--roles", "reader,writer", "--uses", "3", "--life", "1h30m", "--ask"],
+        arguments("invite", graph=GRAPH, roles=("reader", "writer"), uses=3, life_ms=5_400_000, ask=True),
+        None,
+    ),
+    (["graph", "requests"], arguments("join_requests", graph=GRAPH), None),
+    (["graph", "approve", "r1"], arguments("decide_join", request="r1", approve=True), None),
+    (["graph", "refuse", "r1"], arguments("decide_join", request="r1", approve=False), None),
+    (["join", "p2pmem1x", "--label", "Bob"], arguments("join", invite="p2pmem1x", label="Bob"), GraphView),
+    (["drafts"], arguments("drafts", graph=None), None),
+    (["discard", "x"], arguments("discard", graph=GRAPH, name="x"), None),
+    (["seal", "x"], arguments("seal", graph=GRAPH, name="x"), DraftView),
+    (["share", "x", "--ttl", "30s"], arguments("share", graph=GRAPH, name="x", ttl_ms=30_000), JobView),
+    (["publish", "x"], arguments("publish", graph=GRAPH, reference="x"), JobView),
+    (
+        ["endorse", "x@1", "--reason", "good", "--withdraw"],
+        arguments("endorse", graph=GRAPH, reference="x@1", reason="good", withdraw=True),
+        JobView,
+    ),
+    (["verify", "x"], arguments("verify", graph=GRAPH, reference="x", deadline_ms=None), JobView),
+    (
+        ["verify", "x", "--deadline", "1d"],
+        arguments("verify", graph=GRAPH, reference="x", deadline_ms=NOW_MS + 86_400_000),
+        JobView,
+    ),
+    (
+        ["retract", "x@1", "--reason", "wrong", "--successor", "2", "--erase"],
+        arguments("retract", graph=GRAPH, reference="x@1", reason="wrong", successor=2, erase=True),
+        VersionView,
+    ),
+    (["review", "list"], arguments("reviews"), None),
+    (
+        ["review", "approve", "v1", "--reason", "y"],
+        arguments("decide_review", review="v1", approve=True, reason="y"),
+        JobView,
+    ),
+    (["review", "reject", "v1"], arguments("decide_review", review="v1", approve=False, reason=""), JobView),
+    (
+        ["recall", "what?", "--min-trust", "Endorsed", "--min-m", "2", "--limit", "3"],
+        arguments("recall", question="what?", graph=None, min_trust="Endorsed", min_m=2, limit=3),
+        RecallAnswer,
+    ),
+    (
+        ["query", "ASK {}", "--view", "published", "--min-trust", "Endorsed", "--at-least", "4"],
+        arguments("query", sparql="ASK {}", graph=GRAPH, view=Layer.PUBLISHED, min_trust="Endorsed", at_least=4),
+        QueryAnswer,
+    ),
+    (
+        ["versions", "--layer", "shared", "--min-trust", "Endorsed"],
+        arguments("versions", graph=GRAPH, layer=Layer.SHARED, min_trust="Endorsed"),
+        None,
+    ),
+    (["show", "x"], arguments("version", graph=GRAPH, reference="x"), VersionView),
+    (["content", "x"], arguments("content", graph=GRAPH, reference="x"), None),
+    (["trust", "explain", "x"], arguments("version", graph=GRAPH, reference="x"), VersionView),
+    (["peers"], arguments("status"), None),
+    (["job", "list", "--state", "succeeded", "--limit", "1"],
+     arguments("jobs", state="succeeded", limit=1, before=None), None),
+    (["job", "show", "job-1"], arguments("job_story", job="job-1"), JobStory),
+    (["job", "watch", "job-1"], arguments("job", job="job-1", wait_ms=0), JobView),
+    (["job", "retry", "job-1"], arguments("retry_job", job="job-1"), JobView),
+    (
+        ["job", "resolve", "job-1", "--as", "succeeded"],
+        arguments("resolve_job", job="job-1", outcome="succeeded"),
+        JobView,
+    ),
+    (["changes", "--since", "0", "--limit", "1"], arguments("changes", since=0), None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "call", "answer"), HEARD, ids=lambda it: " ".join(it) if isinstance(it, list) else ""
+)
+async def test_the_node_hears_what_was_meant_and_its_answer_is_shown(
+    node: Node, words: list[str], call: tuple[str, dict[str, object]], answer: Any
+) -> None:
+    await node.shared()
+    as_json = await node(*words, "--json")
+    assert (as_json.code, as_json.err) == (0, "")
+    assert call in node.face.calls
+    if answer is not None:
+        value = decode(answer, as_json.json)
+        assert encode(value) == as_json.json
+    if words[1:2] not in (["approve"], ["refuse"], ["leave"], ["create"]) and words[0] != "join":
+        as_text = await node(*words)
+        assert as_text.code == 0
+        assert as_text.out.strip()
+        assert "\x1b" not in as_text.out
+
+
+def test_every_command_that_talks_to_a_node_is_tried_here() -> None:
+    tried = {" ".join(words[: len(command.words.split())]) for command in COMMANDS for words, _, _ in HEARD}
+    missing = {command.words for command in COMMANDS if not command.offline} - tried
+    # these have tests of their own
+    assert missing == {"draft", "graph leave", "graph list", "job cancel", "trust export", "proof export"}
+
+
+async def test_a_list_of_graphs_is_that_of_http(node: Node) -> None:
+    assert "no context graph yet" in (await node("graph", "list")).out
+    await node.founded()
+    said = await node("graph", "list", "--json")
+    assert decode(GraphView, said.json["graphs"][0]).graph == GRAPH
+
+
+async def test_a_graph_that_one_joined_is_left_by_its_name(node: Node) -> None:
+    await node.founded()
+    assert (await node("join", "p2pmem1x")).code == 0
+    assert (await node("graph", "leave", "--graph", "joined")).code == 0
+    assert [it.graph for it in await node.face.graphs()] == [GRAPH]
+    refused = await node("graph", "leave", "--graph", "findings")
+    assert (refused.code, "owner" in refused.err) == (Exit.MISUSE, True)
+
+
+async def test_a_draft_comes_from_a_file_whose_extension_says_its_format(node: Node, tmp_path: Path) -> None:
+    await node.founded()
+    for name, media_type in (("a.ttl", "text/turtle"), ("a.rdf", "application/rdf+xml"), ("a.what", None)):
+        (tmp_path / name).write_bytes(b"<x:s> <x:p> <x:o> .\n")
+        said = await node("draft", "x", str(tmp_path / name), "--base", "x:", "--subgraph", "a", "--replace", "--json")
+        assert decode(DraftView, said.json).subgraph == "a"
+        name_of_call, call = node.face.calls[-2]
+        assert name_of_call == "draft"
+        assert call["format"] == media_type
+        assert (call["base"], call["replace"], call["data"]) == ("x:", True, b"<x:s> <x:p> <x:o> .\n")
+
+
+async def test_the_bytes_of_a_version_come_out_as_they_are(node: Node, tmp_path: Path) -> None:
+    await node.shared()
+    assert (await node("content", "x")).out == "<x:s> <x:p> <x:o> .\n"
+    file = tmp_path / "out.nq"
+    assert (await node("content", "x", "--output", str(file))).code == 0
+    assert file.read_bytes() == b"<x:s> <x:p> <x:o> .\n"
+    again = await node("content", "x", "--output", str(file))
+    assert again.code == Exit.MISUSE
+    assert "not overwritten" in again.err
+
+
+async def test_a_certificate_is_written_to_a_new_file(node: Node, tmp_path: Path) -> None:
+    await node.shared()
+    file = tmp_path / "x.certificate"
+    said = await node("trust", "export", "x", "--output", str(file), "--json")
+    assert said.json["statement"]["m"] == 3
+    assert file.read_bytes() == b"\xa0"
+    assert (await node("trust", "export", "x", "--output", str(file))).code == Exit.MISUSE
+
+
+async def test_a_proof_that_was_exported_holds(node: Node, tmp_path: Path) -> None:
+    await node.shared()
+    file = tmp_path / "proof.json"
+    line = "<x:a> <x:b> <x:c> ."
+    assert (await node("proof", "export", "x", "--statement", line, "--output", str(file))).code == 0
+    checked = await node("proof", "check", str(file), "--json")
+    assert (checked.code, checked.json["holds"]) == (0, True)
+    shown = await node("proof", "export", "x", "--statement", line)
+    assert '"leaves": 2' in shown.out
+
+
+async def test_a_slug_names_a_graph_where_it_is_clear(node: Node) -> None:
+    await node.founded()
+    await node("graph", "create", "more")
+    assert (await node("graph", "show", "--graph", "more")).code == 0
+    said = await node("versions")
+    assert said.code == Exit.MISUSE
+    assert GRAPH in said.err
+    assert "--graph" in said.err
+    assert (await node("versions", "--graph", "nothing")).code == Exit.NOT_FOUND
+
+
+async def test_words_of_others_do_not_reach_the_terminal_as_commands(node: Node) -> None:
+    await node.shared()
+    for words in (["recall", "x"], ["trust", "explain", "x"]):
+        said = await node(*words)
+        assert "\x1b" not in said.out
+        assert "\N{REPLACEMENT CHARACTER}[" in said.out
+    assert "not instructions" in (await node("recall", "x")).out

@@ -1,0 +1,235 @@
+"""Making a node, running it, and looking at its settings."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+from p2pmem_protocol.errors import OutsideError
+from p2pmem_protocol.keys import Key
+
+from p2pmem.api.problems import Exit
+from p2pmem.config import Config, load
+from p2pmem.home import Home, read_secret
+from p2pmem.keyring import Keyring
+
+from .conftest import Node, run_here
+from .processes import ENVIRONMENT, P2PMEM
+
+
+@pytest.fixture(autouse=True)
+def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith(("P2PMEM_", "XDG_")):
+            monkeypatch.delenv(name)
+
+
+def test_a_new_node_has_keys_token_and_settings_that_only_its_owner_reads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "a" / "b"
+    words = ("--network", "test", "--label", "Алиса", "--listen", "/ip4/127.0.0.1/tcp/4001", "--http-port", "8080")
+    said = run_here(capsys, "init", "--home", str(place), *words, "--json")
+    assert said.code == 0
+    home = Home(place, place)
+    assert load(home.config_file) == Config(
+        network="test", label="Алиса", listen="/ip4/127.0.0.1/tcp/4001", http_port=8080
+    )
+    assert said.json["agent"] == str(Keyring.load(home).default.address)
+    assert len(read_secret(home.peer_key_file)) == 32
+    assert len(read_secret(home.token_file)) >= 43
+    for path in place.rglob("*"):
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
+    assert read_secret(home.token_file).decode() not in said.out
+
+
+def test_two_nodes_have_nothing_in_common(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a", "b"):
+        assert run_here(capsys, "init", "--home", str(tmp_path / name)).code == 0
+    for name in ("token", "peer.key", "agents.password"):
+        assert (tmp_path / "a" / name).read_bytes() != (tmp_path / "b" / name).read_bytes()
+
+
+def test_xdg_directories_are_used_without_a_home(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert run_here(capsys, "init").code == 0
+    assert (tmp_path / "config" / "p2pmem" / "config.toml").is_file()
+    assert (tmp_path / "state" / "p2pmem" / "peer.key").is_file()
+
+
+def test_a_node_that_is_there_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_here(capsys, "init", "--home", str(tmp_path))
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    said = run_here(capsys, "init", "--home", str(tmp_path))
+    assert said.code == Exit.MISUSE
+    assert "nothing was changed" in said.err
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("prefix", ["", "0x"])
+def test_an_agent_key_can_be_brought_along(tmp_path: Path, capsys: pytest.CaptureFixture[str], prefix: str) -> None:
+    file = tmp_path / "key"
+    file.write_text(f"{prefix}{'11' * 32}\n")
+    said = run_here(capsys, "init", "--home", str(tmp_path / "home"), "--agent-key", str(file), "--json")
+    assert said.json["agent"] == str(Key(b"\x11" * 32).address)
+    assert "1111" not in said.out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--network", "No Such"], "network name"),
+        (["--network", 'x"\ny = "z'], "network name"),
+        (["--listen", "127.0.0.1:4001"], "/ip4|ip6|dns/"),
+        (["--listen", '/dns/a"b/tcp/1'], "no address"),
+        (["--http-port", "65536"], "0 to 65535"),
+        (["--label", "a\nb"], "control character"),
+        (["--agent-key", "no-such-file"], "there is no file no-such-file"),
+        (["--agent-key", __file__], "holds no key"),
+    ],
+)
+def test_what_cannot_be_leaves_nothing_behind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], says: str
+) -> None:
+    said = run_here(capsys, "init", "--home", str(tmp_path / "home"), *words)
+    assert said.code in (Exit.MISUSE, Exit.NOT_FOUND)
+    assert says in said.err
+    assert said.err.count("\n") == 1
+    assert not (tmp_path / "home").exists()
+
+
+def test_what_fails_half_way_is_taken_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import p2pmem.home
+
+    write = p2pmem.home.write_secret
+
+    def fail_at_last(path: Path, data: bytes) -> None:
+        if path.name == "config.toml":
+            raise OutsideError(f"cannot write {path}: No space left on device")
+        write(path, data)
+
+    monkeypatch.setattr(p2pmem.home, "write_secret", fail_at_last)
+    said = run_here(capsys, "init", "--home", str(tmp_path))
+    assert said.code == Exit.OUTSIDE
+    assert "No space left" in said.err
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_settings_are_shown_with_their_origin(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_here(capsys, "init", "--home", str(tmp_path), "--label", "Alice")
+    monkeypatch.setenv("P2PMEM_HTTP_PORT", "99")
+    settings = {
+        it["name"]: it for it in run_here(capsys, "config", "show", "--home", str(tmp_path), "--json").json["settings"]
+    }
+    assert settings["node.label"] == {"name": "node.label", "value": "Alice", "origin": "file"}
+    assert settings["http.port"] == {"name": "http.port", "value": 99, "origin": "P2PMEM_HTTP_PORT"}
+    assert "P2PMEM_HTTP_PORT" in run_here(capsys, "config", "show", "--home", str(tmp_path)).out
+    (tmp_path / "config.toml").write_text("[node]\ncolour = 1\n")
+    said = run_here(capsys, "config", "show", "--home", str(tmp_path))
+    assert said.code == Exit.MISUSE
+    assert "node.colour" in said.err
+
+
+def test_nothing_runs_before_a_node_is_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = run_here(capsys, "run", "--home", str(tmp_path))
+    assert said.code == Exit.MISUSE
+    assert "`p2pmem init`" in said.err
+
+
+# Processes
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, subprocess.Popen[str]]]:
+    home = tmp_path_factory.mktemp("node")
+    subprocess.run([*P2PMEM, "init", "--home", home], env=ENVIRONMENT, check=True, capture_output=True)
+    process = subprocess.Popen([*P2PMEM, "run", "--home", home], env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
+    yield home, process
+    process.kill()
+    process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_a_node_runs_says_where_and_ends_when_it_is_told(running: tuple[Path, subprocess.Popen[str]]) -> None:
+    home, process = running
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    run_file = json.loads((home / "run.json").read_text())
+    assert line == f"ready: HTTP at {run_file['http']}, peers at {' '.join(run_file['addresses'])}\n"
+    assert run_file["pid"] == process.pid
+
+    def p2pmem(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*P2PMEM, *words], env={**ENVIRONMENT, **more}, capture_output=True, text=True, check=False
+        )
+
+    status = p2pmem("status", "--home", str(home), "--json")
+    assert json.loads(status.stdout)["peer"] == run_file["peer"]
+    second = p2pmem("run", "--home", str(home))
+    assert second.returncode == Exit.OUTSIDE
+    assert f"process {process.pid}" in second.stderr
+    assert second.stderr.count("\n") == 1
+    other = home / "other"
+    assert p2pmem("init", "--home", str(other)).returncode == 0
+    port = run_file["http"].rpartition(":")[2]
+    in_use = p2pmem("run", "--home", str(other), P2PMEM_HTTP_PORT=port)
+    assert in_use.returncode == Exit.OUTSIDE
+    assert in_use.stderr.count("\n") == 1
+    assert port in in_use.stderr
+
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=60) == 0
+    assert not (home / "run.json").exists()
+
+
+@pytest.mark.processes
+async def test_an_interrupted_wait_says_that_the_job_goes_on(node: Node) -> None:
+    await node.shared()
+    node.face.hold = True
+    command = [*P2PMEM, "publish", "x", "--home", str(node.home.data_dir)]
+    process = await trio.lowlevel.open_process(command, env=ENVIRONMENT, stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    try:
+        said = b""
+        while not said.endswith(b"\n"):
+            said += await process.stderr.receive_some()
+        assert said == b"publish: running\n"
+        process.send_signal(signal.SIGINT)
+        said = b"".join([piece async for piece in process.stderr])
+        assert await process.wait() == Exit.INTERRUPTED
+    finally:
+        process.kill()
+        await process.wait()
+        await process.stderr.aclose()
+    assert said == b"interrupted; job job-2 goes on: `p2pmem job watch job-2`\n"
+
+
+@pytest.mark.processes
+async def test_who_has_read_enough_may_stop_reading(node: Node) -> None:
+    await node.founded()
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        command = [*P2PMEM, "graph", "list", "--home", str(node.home.data_dir)]
+        done = await trio.run_process(command, env=ENVIRONMENT, stdout=writing, capture_stderr=True, check=False)
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")

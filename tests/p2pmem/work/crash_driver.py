@@ -1,0 +1,218 @@
+"""A process that does the main job on three nodes, and kills itself with -9 at a named point of the author's jobs.
+
+    python crash_driver.py DIRECTORY [POINT]
+
+The nodes are whole, their ledgers and stores on disk in DIRECTORY, their network in memory. Run again without a point
+it goes on with what it finds. At its end it writes what became of everything to DIRECTORY/summary.json, and which
+points of the author's jobs it passed to DIRECTORY/points.json. With P2PMEM_TEST_RPC in the environment the graph is
+anchored on that chain.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sqlite3
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import trio
+from p2pmem_protocol.keys import Key
+from p2pmem_protocol.names import Address, network_id
+
+from p2pmem.face import Face, JobView, NewGraph, NewMember, NotFoundError
+from p2pmem.keyring import Keyring
+from p2pmem.net.memory import MemoryFabric
+from p2pmem.node import Node, NodeSettings, OpenChain, Places, Surroundings, open_node
+
+KEYS: Final = [Key(bytes([number]) * 32) for number in (1, 2, 3)]
+NETWORK: Final = "crashes"
+DATA: Final = b'<https://example.org/a> <https://example.org/says> "what is killed comes back" .\n'
+KINDS: Final = ("share/", "publish/", "anchor/", "endorse/", "verify/", "database.")
+ENDED: Final = ("succeeded", "failed", "cancelled", "outcome_unknown")
+
+
+class Points:
+    """Notes the named points that the author's jobs pass, and dies at one."""
+
+    def __init__(self, directory: Path, die_at: str | None) -> None:
+        self._directory = directory
+        self._die_at = die_at
+        self.seen: list[str] = []
+        self.armed = False
+
+    def __call__(self, name: str) -> None:
+        if not self.armed or not name.startswith(KINDS):
+            return
+        self.seen.append(name)
+        if name == self._die_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def write(self) -> None:
+        (self._directory / "points.json").write_text(json.dumps(list(dict.fromkeys(self.seen))))
+
+
+@asynccontextmanager
+async def open_chain_of_test() -> AsyncIterator[OpenChain | None]:
+    url = os.environ.get("P2PMEM_TEST_RPC")
+    if url is None:
+        yield None
+        return
+    from eth_account import Account
+
+    from p2pmem.chain.client import open_chain
+    from p2pmem.chain.seam import ChainSettings
+
+    settings = ChainSettings(
+        url=url,
+        chain_id=31_337,
+        contract=Address.parse(os.environ["P2PMEM_TEST_CONTRACT"]),
+        network=network_id(NETWORK),
+        confirmations=1,
+        poll_seconds=0.05,
+    )
+    async with open_chain(settings, Account.from_key(KEYS[0].secret)) as chain:
+        yield OpenChain(chain, settings)
+
+
+async def run(directory: Path, die_at: str | None) -> None:
+    points = Points(directory, die_at)
+    async with AsyncExitStack() as stack:
+        fabric = MemoryFabric(seed=1)
+        chain = await stack.enter_async_context(open_chain_of_test())
+        nodes: list[Node] = []
+        for number, key in enumerate(KEYS):
+            home = directory / f"node{number}"
+            home.mkdir(exist_ok=True)
+            surroundings = Surroundings(
+                random_bytes=random.Random(f"{number} {os.getpid()}").randbytes,
+                **({"crash_point": points} if number == 0 else {}),
+            )
+            nodes.append(
+                await stack.enter_async_context(
+                    open_node(
+                        NodeSettings(NETWORK, label="abc"[number]),
+                        Keyring.of(key),
+                        fabric.network(f"node{number}"),
+                        Places(home / "ledger.sqlite", home / "store", home / "text.sqlite"),
+                        surroundings,
+                        chain if number == 0 else None,
+                    )
+                )
+            )
+        graph = await meet(nodes, with_chain=chain is not None)
+        points.armed = True
+        await main_job(nodes[0].face, graph)
+        await settle(nodes)
+        points.armed = False
+        points.write()
+        summary = await summarise(nodes, graph, chain, directory)
+        (directory / "summary.json").write_text(json.dumps(summary, indent=1, sort_keys=True))
+
+
+async def meet(nodes: list[Node], *, with_chain: bool) -> str:
+    """Found the graph, or find it again, and let everybody in."""
+    author = nodes[0].face
+    graphs = await author.graphs()
+    if graphs:
+        graph = graphs[0]
+    else:
+        members = tuple(NewMember(str(key.address), ("endorser", "verifier")) for key in KEYS[1:])
+        graph = await author.found(NewGraph("main", members, m=2, acks_min=2, chain=with_chain))
+    invite = await author.invite(graph.graph, roles=(), uses=1, life_ms=60_000)
+    for node in nodes[1:]:
+        await node.face.join(invite, label="")
+    return graph.graph
+
+
+async def main_job(face: Face, graph: str) -> None:
+    """Draft, share, publish, endorse nothing, verify: each only if it was not asked for before."""
+    asked = {job.kind for job in await face.jobs(state=None, limit=100)}
+    if not asked:
+        try:
+            await face.version(graph, "finding")
+        except NotFoundError:
+            await face.draft(graph, "finding", DATA, format="nt", base=None, subgraph="", replace=True)
+    for kind, ask in (
+        ("share", lambda: face.share(graph, "finding", ttl_ms=3_600_000)),
+        ("publish", lambda: face.publish(graph, "finding")),
+        ("verify", lambda: face.verify(graph, "finding", deadline_ms=None)),
+    ):
+        if kind not in asked:
+            await ask()
+        await until_ended(face, kind)
+
+
+async def until_ended(face: Face, kind: str) -> JobView:
+    for job in await face.jobs(state=None, limit=100):
+        if job.kind == kind:
+            return await face.job(job.id, wait_ms=60_000)
+    raise AssertionError(f"no {kind} was asked for")
+
+
+async def settle(nodes: list[Node]) -> None:
+    """Every job everywhere has ended, and all nodes have the same set."""
+    with trio.fail_after(60):
+        for node in nodes:
+            for job in await node.face.jobs(state=None, limit=1_000):
+                if job.state not in ENDED:
+                    await node.face.job(job.id, wait_ms=30_000)
+
+        def sets() -> list[set[bytes]]:
+            return [{it.id for graph in node.ledger.graphs.values() for it in graph.set.records()} for node in nodes]
+
+        for node in nodes:
+            await node.ledger.until(lambda: all(each == sets()[0] for each in sets()))
+
+
+async def summarise(nodes: list[Node], graph: str, chain: OpenChain | None, directory: Path) -> dict[str, object]:
+    """What must be the same however often the process was killed: all but times and ids."""
+    author = nodes[0]
+    records = list(author.ledger.named(graph).set.records())
+    version = await author.face.version(graph, "finding")
+    jobs = Counter((job.kind, job.state) for job in await author.face.jobs(state=None, limit=1_000))
+    certificates = [(await node.face.certificate(graph, version.reference)).statement for node in nodes]
+    with sqlite3.connect(directory / "node0" / "ledger.sqlite") as connection:
+        lifecycle = connection.execute("SELECT transition, version FROM lifecycle ORDER BY step").fetchall()
+    return {
+        "envelopes": {
+            f"{kind.word} by {author_}": count
+            for (kind, author_), count in sorted(
+                Counter((record.kind, str(record.author)) for record in records).items()
+            )
+        },
+        "jobs": {f"{kind} {state}": count for (kind, state), count in sorted(jobs.items()) if kind != "anchor"},
+        "lifecycle": lifecycle,
+        "levels": [(await node.face.version(graph, version.reference)).trust.level for node in nodes],
+        "layer": version.layer.value,
+        "root": version.root,
+        "version": version.version,
+        "anchor": version.anchor.state if version.anchor else None,
+        "certificate": certificates[0],
+        "certificates equal": all(each == certificates[0] for each in certificates),
+        "nonces used": await nonces_used(chain),
+    }
+
+
+async def nonces_used(chain: OpenChain | None) -> int:
+    """How many transactions of the author are on the chain."""
+    if chain is None:
+        return 0
+    import httpx
+
+    call = {"jsonrpc": "2.0", "id": 1, "method": "eth_getTransactionCount"}
+    async with httpx.AsyncClient() as client:
+        answer = await client.post(
+            chain.settings.url, json={**call, "params": ["0x" + chain.chain.sender.hex(), "latest"]}
+        )
+    return int(answer.json()["result"], 16)
+
+
+if __name__ == "__main__":
+    trio.run(run, Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None)

@@ -1,0 +1,175 @@
+"""The vectors are what the script writes, and the package reads them as they say.
+
+The other half of the proof is `test_reader`: a reader in another language that knows nothing of the package.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from p2pmem_protocol import cbor
+from p2pmem_protocol.certificate import Certificate
+from p2pmem_protocol.certificate_json import from_json
+from p2pmem_protocol.content import check_canonical
+from p2pmem_protocol.envelope import decode_item
+from p2pmem_protocol.errors import Reason, RefusedError
+from p2pmem_protocol.graphset import GraphSet
+from p2pmem_protocol.hello import Greeting, Proof
+from p2pmem_protocol.join import Answer
+from p2pmem_protocol.keys import check_signed_by
+from p2pmem_protocol.merkle import Proof as MerkleProof
+from p2pmem_protocol.merkle import verify
+from p2pmem_protocol.names import Address, GraphId, NetworkId, network_id
+from p2pmem_protocol.roster import Parts, Roster, SignedHeader
+
+ROOT = Path(__file__).parents[2]
+VECTORS = {path.stem: json.loads(path.read_text()) for path in (ROOT / "protocol" / "vectors").glob("*.json")}
+NETWORK = network_id("vectors")
+
+
+def raw(text: str) -> bytes:
+    assert text.startswith("0x")
+    return bytes.fromhex(text[2:])
+
+
+def test_the_files_are_what_the_script_writes() -> None:
+    subprocess.run([sys.executable, str(ROOT / "scripts" / "make_vectors.py"), "--check"], check=True, timeout=60)
+
+
+def graph() -> GraphId:
+    return GraphId(raw(VECTORS["names"]["graph"][0]["id"]))
+
+
+def refused() -> Iterator[tuple[str, dict[str, Any], Callable[[bytes], object]]]:
+    """Every vector of something that is refused, with what reads it."""
+    talk = VECTORS["conversation"]
+    parts = Parts(*(raw(it["bytes"]) for it in VECTORS["rosters"]["rosters"][1]["parts"].values()))
+    signatures = VECTORS["structs"]["signatures"]
+
+    def proof(data: bytes) -> object:
+        return Proof.decode(data, NETWORK, talk["peer"]).check(talk["now"])
+
+    def signature(data: bytes) -> None:
+        check_signed_by(Address.parse(signatures["signer"]), raw(signatures["digest"]), data)
+
+    yield from (("cbor", it, cbor.decode) for it in VECTORS["cbor"]["refused"])
+    yield from (("content", it, check_canonical) for it in VECTORS["contents"]["refused"])
+    yield from (("item", it, decode_item) for it in VECTORS["items"]["refused_by_form"])
+    yield from (("item", it, lambda data: decode_item(data).check()) for it in VECTORS["items"]["refused_by_signature"])
+    yield from (("header", it, _checked_header) for it in VECTORS["rosters"]["refused_headers"])
+    for it in VECTORS["rosters"]["refused_parts"]:
+        yield "part", it, lambda data, part=it["part"]: replace(parts, **{part: data}).decode(graph())
+    yield from (("certificate", it, lambda data: Certificate.decode(data).check()) for it in _certificates())
+    yield from (("greeting", it, Greeting.decode) for it in talk["refused_greetings"])
+    yield from (("proof", it, proof) for it in talk["refused_proofs"])
+    yield from (("answer", it, Answer.decode) for it in talk["refused_answers"])
+    yield from (("signature", it | {"bytes": it["signature"]}, signature) for it in signatures["refused"])
+
+
+def _checked_header(data: bytes) -> None:
+    SignedHeader.decode(data).check()
+
+
+def _certificates() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = VECTORS["certificates"]["refused"]
+    return found
+
+
+REFUSED = [pytest.param(it, read, id=f"{what}: {it['name']}") for what, it, read in refused()]
+
+
+@pytest.mark.parametrize(("vector", "read"), REFUSED)
+def test_what_is_refused_is_refused_with_this_reason(vector: dict[str, Any], read: Callable[[bytes], object]) -> None:
+    with pytest.raises(RefusedError) as caught:
+        read(raw(vector["bytes"]))
+    assert caught.value.reason is Reason(vector["code"])
+    assert vector["reason"] == Reason(vector["code"]).name.lower().replace("_", "-")
+
+
+def test_every_reason_that_bytes_alone_can_give_has_a_vector() -> None:
+    shown = {parameter.values[0]["code"] for parameter in REFUSED}
+    bytes_alone = {int(reason) for reason in Reason if reason < Reason.BAD_FRAME}
+    # Size and work have limits that no vector should be as large as; tests reach them.
+    too_large = {int(it) for it in (Reason.OVERSIZE, Reason.CONTENT_OVER_BUDGET)}
+    # These compare two things, content and its seal.
+    compared = {int(it) for it in (Reason.CONTENT_ROOT_MISMATCH, Reason.CONTENT_HASH_MISMATCH)}
+    assert bytes_alone - too_large - compared <= shown
+
+
+def test_accepted_cbor_is_its_own_encoding() -> None:
+    for vector in VECTORS["cbor"]["accepted"]:
+        data = raw(vector["bytes"])
+        assert cbor.encode(cbor.decode(data)) == data
+
+
+def test_items_are_read_and_written_as_they_are() -> None:
+    for vector in VECTORS["items"]["accepted"]:
+        data = raw(vector["bytes"])
+        item = decode_item(data)
+        item.check()
+        assert item.encode() == data
+        assert (item.id, item.kind.word) == (raw(vector["id"]), vector["kind"])
+
+
+def test_contents_are_canonical_and_every_line_has_its_proof() -> None:
+    for vector in VECTORS["contents"]["canonical"]:
+        content = check_canonical(vector["canonical"].encode())
+        assert (content.root, content.hash, content.line_count) == (
+            raw(vector["root"]),
+            raw(vector["hash"]),
+            vector["leaves"],
+        )
+        for it in vector["proofs"]:
+            proof = MerkleProof(raw(it["leaf"]), tuple(raw(each) for each in it["proof"]))
+            verify(content.root, content.line_count, it["line"].encode(), proof)
+
+
+def test_a_roster_joins_with_its_parts_only() -> None:
+    first, second = VECTORS["rosters"]["rosters"]
+    joined = []
+    for vector in (first, second):
+        signed = SignedHeader.decode(raw(vector["header"]))
+        signed.check()
+        parts = Parts(*(raw(it["bytes"]) for it in vector["parts"].values()))
+        roster = Roster.join(signed, parts)
+        assert (roster.id, roster.body.parts) == (raw(vector["id"]), parts)
+        joined.append((signed, parts))
+    with pytest.raises(RefusedError) as caught:
+        Roster.join(joined[0][0], joined[1][1])
+    assert caught.value.reason is Reason.CONTENT_HASH_MISMATCH
+
+
+def test_admission_goes_as_the_steps_say() -> None:
+    vector = VECTORS["admission"]
+    parts = Parts(*(raw(it) for it in vector["parts"]))
+    graph_set = GraphSet(graph(), NetworkId(NETWORK))
+    graph_set.set_head(Roster.join(SignedHeader.decode(raw(vector["header"])), parts), vector["steps"][0]["t"])
+    for step in vector["steps"]:
+        data = raw(step["bytes"])
+        reason = None
+        try:
+            graph_set.admit(decode_item(data), len(data), step["t"])
+        except RefusedError as refusal:
+            reason = int(refusal.reason)
+        assert reason == step["code"], step["name"]
+    for reconciled in vector["reconciled"]:
+        expected = [(place, raw(item_id)) for place, item_id in reconciled["items"]]
+        assert graph_set.reconciled(reconciled["t"]) == expected
+        assert expected
+
+
+def test_both_forms_of_the_certificate_say_the_same() -> None:
+    vector = VECTORS["certificates"]["accepted"]
+    certificate = Certificate.decode(raw(vector["bytes"]))
+    assert certificate == from_json(vector["json"])
+    assert certificate.encode() == raw(vector["bytes"])
+    statement = certificate.check()
+    assert statement.seal_digest == raw(vector["says"]["seal_digest"])
+    assert [[str(signer), method.word] for signer, method in statement.approvals] == vector["says"]["approvals"]
