@@ -44,6 +44,7 @@ from p2pmem.ledger.batch import Delta
 from p2pmem.net.memory import MemoryFabric, MemoryNetwork
 from p2pmem.net.memory_wire import Link
 from p2pmem.node import NodeSettings, Surroundings, open_node
+from p2pmem.review.judging import ReviewSettings
 from p2pmem_devnet.auditor import AuditError, Auditor
 from p2pmem_devnet.cluster_disk import Disk, make_directory
 from p2pmem_devnet.cluster_node import Asset, ClusterClock, ClusterNode
@@ -225,7 +226,7 @@ class Cluster:
             inline=True,
             crash_point=crash_point,
         )
-        settings = NodeSettings(NETWORK, node.name, reviews_by_itself=self.settings.policy == "auto")
+        settings = NodeSettings(NETWORK, node.name, review=ReviewSettings(self.settings.policy))
         try:
             with trio.CancelScope() as scope:
                 self._scopes[node.name] = scope

@@ -18,8 +18,7 @@ from p2pmem_protocol.keys import Key
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import Address, GraphId, GraphName
 from p2pmem_protocol.trust import Trust
-from p2pmem_protocol.view import AssetView, asset_view
-from p2pmem_protocol.view import VersionView as ProtocolView
+from p2pmem_protocol.view import AssetView, VersionView as ProtocolView, asset_view
 
 from p2pmem.face import CertificateView, Face, JobView, Layer, MemberChange, QueryAnswer, RecallHit, VersionView
 from p2pmem.ledger.graph import LedgerGraph
