@@ -24,7 +24,6 @@ from p2pmem_protocol.trust import Trust
 from p2pmem.face import JobView, Layer, NewGraph, RecallAnswer, RecallHit, TrustView, VersionView
 from p2pmem.keyring import Keyring
 from p2pmem.net.libp2p_host import Libp2pNetwork
-from p2pmem.net.seam import PeerId
 from p2pmem_devnet.errors import StoryError
 from p2pmem_devnet.facts import AssetFacts, look
 from p2pmem_devnet.fleet import Fleet, NodeProcess
@@ -207,13 +206,6 @@ class Story:
 
     async def _outsider(self, group: Group, facts: AssetFacts, shared: JobView) -> None:
         author = group.founder
-        canary = f"canary-{secrets.token_hex(8)}"
-        board = await author.face.found(NewGraph("noticeboard", access="open"))
-        notice = f"<urn:notice:1> <http://www.w3.org/2000/01/rdf-schema#label> “{canary}” .".translate(_QUOTES)
-        await author.face.draft(
-            board.graph, "notice", notice.encode(), format="turtle", base=None, subgraph="", replace=False
-        )
-        await finished(author.face, await author.face.share(board.graph, "notice", ttl_ms=None))
         network, key = network_id(self._network), Key(secrets.token_bytes(32))
         agent = Keyring.load(author.home).default
         until_ms = _now_ms() + DAY_MS
@@ -223,15 +215,16 @@ class Story:
             content_hash=keccak256(await author.face.content(group.graph, facts.reference)),
             credential=Carry(network, agent.address, author.peer, 1, until_ms).sign(agent),
         )
+        hauls = self.outcome.hauls
         async with Libp2pNetwork(identity_seed=secrets.token_bytes(32)) as net:
             mallory = Outsider(net, network, key)
-            read = await mallory.read_open(author.peer_address, GraphId(parse_hex_id(board.id)), canary.encode())
-            before = net.statistics().peers[PeerId(author.peer)].stream_received_bytes
-            hauls = self.outcome.hauls
             await on_all(group.members, lambda node: _visit(mallory, node, known, hauls))
-            hauls.sort(key=lambda haul: group.names().index(haul.node))
-            own = next(haul for haul in hauls if haul.node == author.name)
-            own.counted_bytes -= before
+        hauls.sort(key=lambda haul: group.names().index(haul.node))
+        # Only now: a node that has an open graph says to anybody that it speaks GossipSub. And with another identity:
+        # whoever lied is not let in again for a while.
+        board, canary = await _open_board(author)
+        async with Libp2pNetwork(identity_seed=secrets.token_bytes(32)) as net:
+            read = await Outsider(net, network, key).read_open(author.peer_address, board, canary)
         self.outcome.open_read = read
         self._tell_outsider(hauls, read)
 
@@ -449,6 +442,18 @@ class Story:
             f"{group.name_of(hit.version.author)}, {hit.version.layer.value}, {hit.version.trust.level}; "
             f"{_who(group, hit.version.trust)}."
         )
+
+
+async def _open_board(author: NodeProcess) -> tuple[GraphId, bytes]:
+    """Found an open graph with a canary in it."""
+    canary = f"canary-{secrets.token_hex(8)}"
+    board = await author.face.found(NewGraph("noticeboard", access="open"))
+    notice = f"<urn:notice:1> <http://www.w3.org/2000/01/rdf-schema#label> “{canary}” .".translate(_QUOTES)
+    await author.face.draft(
+        board.graph, "notice", notice.encode(), format="turtle", base=None, subgraph="", replace=False
+    )
+    await finished(author.face, await author.face.share(board.graph, "notice", ttl_ms=None))
+    return GraphId(parse_hex_id(board.id)), canary.encode()
 
 
 async def _visit(mallory: Outsider, node: NodeProcess, known: Known, hauls: list[Haul]) -> None:
