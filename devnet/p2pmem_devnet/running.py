@@ -27,7 +27,7 @@ from p2pmem_devnet.money import DevChain, open_dev_chain
 from p2pmem_devnet.options import OUTSIDER, Options, Order
 from p2pmem_devnet.story import QUESTION, Outcome, Story, manual_names
 from p2pmem_devnet.table import table
-from p2pmem_devnet.telling import Teller, and_list, silent, word
+from p2pmem_devnet.telling import Teller, all_of, and_list, silent, word
 
 log = logging.getLogger(__name__)
 
@@ -134,8 +134,8 @@ class _Run:
             self._teller.show("\n".join(["The peers do not agree:", *(f"  {problem}" for problem in problems)]))
         else:
             self._teller.show(
-                f"All {word(len(names))} peers agree: the same trust, the same root, recomputed from the bytes that "
-                "each gave,\nand the same certificate."
+                f"{all_of(len(names)).capitalize()} peers agree: the same trust, the same root, recomputed from the "
+                "bytes that each gave,\nand the same certificate."
             )
 
     def _document(self, fleet: Fleet, outcome: Outcome, problems: list[str]) -> dict[str, Any]:

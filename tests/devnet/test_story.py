@@ -116,6 +116,7 @@ def test_the_outsider_got_no_byte_of_the_gated_graph_and_the_canary_of_the_open_
         assert visit["refused_protocols"] == 12
     assert outsider["open_graph"]["found"] is True
     assert outsider["open_graph"]["graph_bytes"] > 500
+    assert outsider["open_graph"]["gossip_tells_of_the_gated"] is False
 
 
 def test_the_contradiction_was_beneath_the_finding_and_then_it_expired_everywhere(story: Run) -> None:
@@ -156,7 +157,7 @@ def test_without_anvil_it_says_so_and_goes_on(tmp_path: Path) -> None:
     done = devnet(tmp_path, "--nodes", "2", str(file), **{BINARY_VARIABLE: str(program)})
     assert done.returncode == 0, done.stderr
     assert "no chain: " in done.stdout
-    assert "All two peers agree" in done.stdout
+    assert "Both peers agree" in done.stdout
     assert left_behind(tmp_path) == []
 
 
