@@ -22,7 +22,7 @@ from p2pmem_protocol.view import VersionView, asset_view
 from tests.protocol import histories
 from tests.protocol.world import GRAPH, HOUR, MINUTE, NETWORK, SECOND, T0, size_of
 
-HISTORIES = int(os.environ.get("P2PMEM_HISTORIES", "150"))
+HISTORIES = int(os.environ.get("P2PMEM_HISTORIES", "100"))
 FIRST_SEED = int(os.environ.get("P2PMEM_FIRST_SEED", "0"))
 REFUSED_FOR_MS = 2 * MINUTE
 ROUNDS_MAX = 30
