@@ -321,6 +321,15 @@ class Cluster:
         await self._start(node)
         return node
 
+    async def twin(self, of: ClusterNode, name: str) -> ClusterNode:
+        """A second node of the same agent, a member as it is one."""
+        node = self._add(name)
+        node.key = of.key
+        await self._start(node)
+        owner = next(it for it in self.nodes if it.is_up)
+        await _join(node, await owner.face.invite(self.graph, roles=(), uses=1, life_ms=1))
+        return node
+
     async def remove(self, *nodes: ClusterNode) -> None:
         """The owner takes members out; their nodes run on."""
         await self.nodes[0].change_members(MemberChange(remove=tuple(str(node.address) for node in nodes)))
