@@ -28,7 +28,7 @@ from functools import partial
 from itertools import combinations, product
 from random import Random
 from types import TracebackType
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 from p2pmem_jobs import InlineBlocking
@@ -51,6 +51,9 @@ from p2pmem_devnet.cluster_node import Asset, ClusterClock, ClusterNode
 from p2pmem_devnet.cluster_settled import NotSettledError, find_gaps
 from p2pmem_devnet.cluster_trace import Trace, deterministic_scheduling
 from p2pmem_devnet.stranger import Stranger
+
+if TYPE_CHECKING:
+    from p2pmem_devnet.cluster_blocking import BlockingCluster
 
 log = logging.getLogger(__name__)
 
@@ -116,9 +119,9 @@ class ClusterSettings:
 class Cluster:
     """N whole nodes. An async context manager, entered once, under a trio clock that jumps ahead."""
 
-    def __init__(self, n: int = 5, seed: int = 0, **settings: object) -> None:
+    def __init__(self, n: int = 5, seed: int = 0, **settings: Any) -> None:
         """`settings` are those of `ClusterSettings`."""
-        self.settings = ClusterSettings(n, seed, **settings)  # type: ignore[arg-type]  # checked by the dataclass
+        self.settings = ClusterSettings(n, seed, **settings)
         self.seed = seed
         self.nodes: list[ClusterNode] = []
         self.graph = ""
@@ -135,6 +138,13 @@ class Cluster:
         self._scopes: dict[str, trio.CancelScope] = {}
         self._ended: dict[str, trio.Event] = {}
         self._partitions: list[tuple[frozenset[str], frozenset[str], bool]] = []
+
+    @staticmethod
+    def blocking(n: int = 5, seed: int = 0, **settings: Any) -> BlockingCluster:
+        """The same for programs without trio: `with Cluster.blocking(3) as cluster:`, and every call blocks."""
+        from p2pmem_devnet.cluster_blocking import BlockingCluster
+
+        return BlockingCluster(n, seed, **settings)
 
     # Beginning and end
 
@@ -320,6 +330,15 @@ class Cluster:
         """A new node that is no member of anything."""
         node = self._add(name or _name(len(self.nodes)))
         await self._start(node)
+        return node
+
+    async def twin(self, of: ClusterNode, name: str) -> ClusterNode:
+        """A second node of the same agent, a member as it is one."""
+        node = self._add(name)
+        node.key = of.key
+        await self._start(node)
+        owner = next(it for it in self.nodes if it.is_up)
+        await _join(node, await owner.face.invite(self.graph, roles=(), uses=1, life_ms=1))
         return node
 
     async def remove(self, *nodes: ClusterNode) -> None:

@@ -263,6 +263,11 @@ class ClusterNode:
         face, wanted = self.face, graph or self.cluster.graph
         await self.call(lambda: face.change_members(wanted, change))
 
+    async def leave(self, *, graph: str | None = None) -> None:
+        """Forget a graph at this node."""
+        face, wanted = self.face, graph or self.cluster.graph
+        await self.call(lambda: face.leave(wanted))
+
     # Reading
 
     async def recall(
