@@ -34,6 +34,7 @@ from p2pmem_protocol.trust import Trust
 from trio.testing import MockClock
 
 from p2pmem.face import MemberChange, NewMember
+from p2pmem.work.outgoing import Ready
 from p2pmem_devnet.cluster import Cluster
 from p2pmem_devnet.cluster_node import Asset, ClusterNode
 
@@ -233,7 +234,7 @@ class ScenarioRun:
                     said = services.signing.verdict(
                         graph, node.address, view.key, graph.head.quorum.id, decision, method, reason
                     )
-                    await services.outgoing.admit(said)
+                    await services.outgoing.admit(Ready(said))
 
     async def busy(self, shares: int, over: str, ttl: str = "1 hour") -> None:
         """Everybody shares, now and then one endorses another's, over a time."""

@@ -83,6 +83,7 @@ class Batch:
             or self.events
             or self.headers
             or self.parts
+            or self.audits
         )
 
     def step(

@@ -170,14 +170,18 @@ class Ledger:
     # Writing
 
     async def commit(self, batch: Batch, also: Callable[[sqlite3.Connection], object] | None = None) -> None:
-        """Write a batch, with `also` in the same transaction, and tell. Returns when it is on disk."""
+        """Write a batch, with `also` in the same transaction, and tell. Returns when it is on disk.
+
+        The set in memory has changed already, so a cancellation waits: what is in the set and not on disk would be
+        relayed to nobody and lost with the next start.
+        """
 
         def write(connection: sqlite3.Connection) -> int:
             if also is not None:
                 also(connection)
             return self.write_rows(connection, batch)
 
-        await self.database.write(write, lambda position: self.tell(batch, position))
+        await self.database.write(write, lambda position: self.tell(batch, position), shield=True)
 
     def write_rows(self, connection: sqlite3.Connection, batch: Batch) -> int:
         """Write a batch inside somebody's transaction; `tell` is due after its commit."""

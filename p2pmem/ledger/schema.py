@@ -24,6 +24,7 @@ CREATE TABLE item(
     place TEXT NOT NULL, aside_ms INTEGER, received_ms INTEGER NOT NULL, short BLOB, data BLOB NOT NULL
 ) STRICT;
 CREATE INDEX item_of_graph ON item(graph);
+CREATE INDEX item_expired ON item(aside_ms) WHERE place = 'expired';
 
 -- Sealed canonical N-Quads by their hash.
 CREATE TABLE content(hash BLOB PRIMARY KEY, data BLOB NOT NULL) STRICT;

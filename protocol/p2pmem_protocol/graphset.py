@@ -186,10 +186,15 @@ class GraphSet(Deciding):
         assert record.state is State.IN
         return changes
 
-    def sweep(self, t_ms: int) -> Changes:
-        """Let go what has ended at `t_ms` and what was aside too long; let in again what now finds room."""
+    def sweep(self, t_ms: int, at_most: int | None = None) -> Changes:
+        """Let go what has ended at `t_ms` and what was aside too long; let in again what now finds room.
+
+        With `at_most` only so many of what ended first; while `next_end_ms` has come, call it again for the others.
+        """
         ended: dict[Address, dict[bytes, Record]] = {}
-        while self._expiries and self._expiries[0][0] <= t_ms:
+        left = len(self._expiries) if at_most is None else at_most
+        while left and self._expiries and self._expiries[0][0] <= t_ms:
+            left -= 1
             _, item_id = heappop(self._expiries)
             # What went before its end and came again is here twice.
             record = self._records.get(item_id)

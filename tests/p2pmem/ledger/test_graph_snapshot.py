@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 from p2pmem_protocol.errors import RefusedError
 from p2pmem_protocol.holdings import Changes
+from p2pmem_protocol.kinds import EVIDENCE
 from p2pmem_protocol.names import Address, GraphName
 from p2pmem_protocol.snapshot import Snapshot
 
@@ -49,7 +50,7 @@ def run(seed: int) -> None:
         note(graph.set.set_head(head, t_ms, forked=forked))
 
     set_head(0)
-    waiting = sorted(history.pool, key=lambda item: -histories.kind_rank(item) - 3 * rng.random())
+    waiting = sorted(history.pool, key=lambda item: -int(item.kind in EVIDENCE) - rng.random())
     while waiting:
         if rng.random() < 0.3:
             t_ms += rng.choice((1, MINUTE, 30 * MINUTE))
