@@ -188,7 +188,7 @@ class Delegating:
                 kept += len(body.kept)
                 graphs.append(str(graph.name))
             if isinstance(subject, Address) and self._may_remove(graph, subject):
-                await self._membership.change(graph, set_=(), remove=(subject,), m=None)
+                await self._membership.change(graph, set_=(), remove=(subject,), m=_m_without(graph, subject))
                 removed.append(str(graph.name))
         if not graphs and not removed:
             raise MisuseError(
@@ -222,3 +222,14 @@ class Delegating:
         ]
         newest = sorted(said, key=lambda record: record.order)[-REVOKE_IDS_MAX:] if keep else []
         return Revoke(subject, None, serial, tuple(sorted(record.id for record in newest)))
+
+
+def _m_without(graph: LedgerGraph, verifier: Address) -> int | None:
+    """The M that can still be reached without this verifier; None when it stays as it is.
+
+    Shutting out a stolen machine must not wait until somebody has thought of another verifier.
+    """
+    assert graph.head is not None
+    quorum = graph.head.quorum
+    left = len([it for it in quorum.verifiers if it not in (verifier, graph.head.header.owner)])
+    return left if verifier in quorum.verifiers and left < quorum.m else None
