@@ -18,7 +18,7 @@ from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.limits import UINT32_MAX
 from p2pmem_protocol.names import Address
-from p2pmem_protocol.rosters_change import RemoveMember
+from p2pmem_protocol.rosters_change import Change, RemoveMember, SetQuorum
 
 from p2pmem.face_peers import DelegationView, RevocationView
 from p2pmem.keyring import Keyring
@@ -196,7 +196,7 @@ class Delegating:
                 kept += len(body.kept)
                 graphs.append(str(graph.name))
             if isinstance(subject, Address) and self._may_remove(graph, subject):
-                await self._membership.change(graph, [RemoveMember(subject)])
+                await self._membership.change(graph, _removal(graph, subject))
                 removed.append(str(graph.name))
         if not graphs and not removed:
             raise MisuseError(
@@ -230,3 +230,17 @@ class Delegating:
         ]
         newest = sorted(said, key=lambda record: record.order)[-REVOKE_IDS_MAX:] if keep else []
         return Revoke(subject, None, serial, tuple(sorted(record.id for record in newest)))
+
+
+def _removal(graph: LedgerGraph, verifier: Address) -> list[Change]:
+    """Remove a member; M falls with it when it could not be reached any more.
+
+    Shutting out a stolen machine must not wait until somebody has thought of another verifier.
+    """
+    assert graph.head is not None
+    quorum = graph.head.quorum
+    left = len([it for it in quorum.verifiers if it not in (verifier, graph.head.header.owner)])
+    changes: list[Change] = [RemoveMember(verifier)]
+    if verifier in quorum.verifiers and left < quorum.m:
+        changes.append(SetQuorum(left))
+    return changes
