@@ -18,7 +18,8 @@ from p2pmem_protocol.errors import MisuseError
 
 from p2pmem.api.problems import Exit
 from p2pmem_devnet.anvil import CHAIN_ID, AnvilMissingError, find_anvil
-from p2pmem_devnet.control import take_orders
+from p2pmem_devnet.control import need_none_kept, take_orders
+from p2pmem_devnet.errors import InterruptedRunError
 from p2pmem_devnet.facts import AssetFacts, all_problems
 from p2pmem_devnet.files import FilesStory, read_files
 from p2pmem_devnet.fleet import Fleet, FleetSettings, one_error, open_fleet
@@ -33,16 +34,14 @@ log = logging.getLogger(__name__)
 NETWORK: Final = "devnet"
 
 
-class Interrupted(Exception):
-    """Somebody pressed Ctrl-C, or told the process to end, before the run was over."""
-
-
 async def run(options: Options) -> Exit:
-    """Run, print, and end all processes. `Interrupted` for Ctrl-C before the end; other errors as they come.
+    """Run, print, and end all processes. `InterruptedRunError` for Ctrl-C before the end; other errors as they come.
 
     Cancelled, everything that was started is ended too.
     """
     files = read_files(options.files)
+    if options.keep:
+        await need_none_kept()
     interrupted = False
     result: Exit | None = None
 
@@ -66,7 +65,7 @@ async def run(options: Options) -> Exit:
         nursery.cancel_scope.cancel()
     if result is None:
         if interrupted:
-            raise Interrupted
+            raise InterruptedRunError
         raise MisuseError("the run was stopped before its end")
     return result
 

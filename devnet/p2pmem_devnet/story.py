@@ -24,9 +24,10 @@ from p2pmem_protocol.trust import Trust
 from p2pmem.face import JobView, Layer, NewGraph, RecallAnswer, RecallHit, TrustView, VersionView
 from p2pmem.keyring import Keyring
 from p2pmem.net.libp2p_host import Libp2pNetwork
+from p2pmem_devnet.errors import StoryError
 from p2pmem_devnet.facts import AssetFacts, look
 from p2pmem_devnet.fleet import Fleet, NodeProcess
-from p2pmem_devnet.group import Group, StoryError, finished, found, on_all, poll, result_of, until
+from p2pmem_devnet.group import Group, finished, found, on_all, poll, result_of, until
 from p2pmem_devnet.outsider import Haul, Known, OpenRead, Outsider
 from p2pmem_devnet.telling import Teller, and_list, count, seconds, short, word
 

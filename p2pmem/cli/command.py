@@ -23,6 +23,8 @@ GROUPS = {
     "job": "what the node does for you in the background",
     "trust": "who stands behind a version, and certificates of it",
     "proof": "that one statement belongs to a sealed version",
+    "peer": "other nodes: who is connected, who is kept out",
+    "delegation": "who acts for whom",
     "config": "the node's settings",
 }
 DESCRIPTION = """\

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from p2pmem_jobs import Blocking
+from p2pmem_protocol import record_bytes
 from p2pmem_protocol.bodies import Sealed
 from p2pmem_protocol.content import Content, check_canonical
 from p2pmem_protocol.envelope import Envelope, Item
@@ -113,8 +114,9 @@ class Admission:
                 content = _content_of(item)
 
         changes = graph.set.admit(item, size, batch.at_ms, check_rest=check_rest)
-        batch.items.append((graph.id, NewItem(item.id, item.kind, data)))
         record = graph.set.record(item.id)
+        assert record is not None
+        batch.items.append((graph.id, NewItem(item.id, item.kind, data, record_bytes.to_bytes(record))))
         if isinstance(record, SealedRecord):
             if content is not None:
                 batch.contents[record.content_hash] = content
@@ -130,7 +132,7 @@ class Admission:
         """Put what the set says has changed into the batch."""
         if not changes:
             return
-        graph.changed()
+        graph.changed(changes)
         batch.returned += [(graph.id, item_id) for item_id in changes.entered if item_id != new]
         batch.moved += [(graph.id, it.id, it.state) for it in (*changes.left, *changes.aside)]
         for departure in changes.left:
