@@ -490,11 +490,11 @@ class NodeFace:
         return self._trust.history(self._s.ledger.named(graph), key)
 
     async def diff(self, graph: str, reference: str, *, other: int | None) -> DiffView:
-        found, asset, view = self._version(graph, reference)
+        found, asset, view = self._readable(graph, reference)
         return self._trust.diff(found, view, asset, other)
 
     async def explain(self, graph: str, reference: str) -> Explanation:
-        found, asset, view = self._version(graph, reference)
+        found, asset, view = self._readable(graph, reference)
         return self._trust.explain(found, asset, view)
 
     async def roster(self, graph: str) -> bytes:

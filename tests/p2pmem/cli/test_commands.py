@@ -131,6 +131,7 @@ HEARD: list[tuple[list[str], tuple[str, dict[str, object]], Any]] = [
     (["graph", "requests"], arguments("join_requests", graph=GRAPH), None),
     (["graph", "approve", "r1"], arguments("decide_join", request="r1", approve=True), None),
     (["graph", "refuse", "r1"], arguments("decide_join", request="r1", approve=False), None),
+    (["graph", "follow", GRAPH, "--at", "/ip4/1"], arguments("follow", graph=GRAPH, addresses=("/ip4/1",)), GraphView),
     (["join", "p2pmem1x", "--label", "Bob"], arguments("join", invite="p2pmem1x", label="Bob"), GraphView),
     (["drafts"], arguments("drafts", graph=None), None),
     (["discard", "x"], arguments("discard", graph=GRAPH, name="x"), None),
@@ -206,7 +207,7 @@ async def test_the_node_hears_what_was_meant_and_its_answer_is_shown(
     if answer is not None:
         value = decode(answer, as_json.json)
         assert encode(value) == as_json.json
-    if words[1:2] not in (["approve"], ["refuse"], ["leave"], ["create"]) and words[0] != "join":
+    if words[1:2] not in (["approve"], ["refuse"], ["leave"], ["create"], ["follow"]) and words[0] != "join":
         as_text = await node(*words)
         assert as_text.code == 0
         assert as_text.out.strip()
