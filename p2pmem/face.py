@@ -15,65 +15,30 @@ from p2pmem_protocol.errors import MisuseError
 
 from p2pmem.face_graphs import (
     BranchView as BranchView,
-)
-from p2pmem.face_graphs import (
     ChangePreview as ChangePreview,
-)
-from p2pmem.face_graphs import (
     GraphView as GraphView,
-)
-from p2pmem.face_graphs import (
     JoinRequestView as JoinRequestView,
-)
-from p2pmem.face_graphs import (
     LimitsChange as LimitsChange,
-)
-from p2pmem.face_graphs import (
     MemberChange as MemberChange,
-)
-from p2pmem.face_graphs import (
     MemberView as MemberView,
-)
-from p2pmem.face_graphs import (
     NewGraph as NewGraph,
-)
-from p2pmem.face_graphs import (
     NewMember as NewMember,
-)
-from p2pmem.face_graphs import (
     QuotaView as QuotaView,
-)
-from p2pmem.face_graphs import (
     TrustChange as TrustChange,
 )
+from p2pmem.face_peers import DelegationView, PeerDetail, ReasonCount, RevocationView
 from p2pmem.face_signing import (
     AgentView as AgentView,
-)
-from p2pmem.face_signing import (
     SignedView as SignedView,
-)
-from p2pmem.face_signing import (
     SignRequest as SignRequest,
-)
-from p2pmem.face_signing import (
     SignView as SignView,
 )
 from p2pmem.face_trust import (
     DiffView as DiffView,
-)
-from p2pmem.face_trust import (
     HistoryStep as HistoryStep,
-)
-from p2pmem.face_trust import (
     RetractView as RetractView,
-)
-from p2pmem.face_trust import (
     SignatureView as SignatureView,
-)
-from p2pmem.face_trust import (
     SignerView as SignerView,
-)
-from p2pmem.face_trust import (
     TrustView as TrustView,
 )
 
@@ -135,6 +100,7 @@ class NodeStatus:
     chain: str
     partial: bool
     warnings: tuple[str, ...]
+    refused: tuple[ReasonCount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,6 +379,30 @@ class Face(Protocol):
 
     async def decide_join(self, request: str, *, approve: bool) -> None: ...
 
+    async def delegate(self, agent: str, *, label: str, rights: tuple[str, ...]) -> DelegationView:
+        """Let an agent act for this node's agent, its principal, with these rights; none named: share alone."""
+
+    async def accept_delegation(self, word: str) -> DelegationView:
+        """Keep a delegation that was given to an agent of this node, and show it from now on."""
+
+    async def delegations(self) -> tuple[DelegationView, ...]:
+        """All that are given or held here."""
+
+    async def revoke(self, subject: str, *, keep: bool = True) -> RevocationView:
+        """Shut out an agent (by its address) or a node (by its peer id): what was delegated to it here ends, and an
+        agent leaves the graphs that this node owns. `keep`: what it said so far still counts."""
+
+    async def peers(self) -> tuple[PeerDetail, ...]:
+        """Who is connected, and who is banned."""
+
+    async def peer(self, peer: str) -> PeerDetail: ...
+
+    async def ban_peer(self, peer: str, *, for_ms: int | None) -> PeerDetail:
+        """Keep a peer out for a time, or for good."""
+
+    async def unban_peer(self, peer: str) -> None:
+        """Let a peer in again, and forget what led to its ban."""
+
     async def draft(
         self, graph: str, name: str, data: bytes, *, format: str | None, base: str | None, subgraph: str, replace: bool
     ) -> DraftView:
@@ -425,7 +415,10 @@ class Face(Protocol):
     async def seal(self, graph: str, name: str) -> DraftView: ...
 
     async def share(self, graph: str, name: str, *, ttl_ms: int | None) -> JobView:
-        """Seal if unsealed, and share the draft `name`. Sharing the same again renews it."""
+        """Seal if unsealed, and share the draft `name`. Sharing the same again renews it.
+
+        Raises a `MisuseError` when it cannot be; then nothing is shared, and there is no job.
+        """
 
     async def share_data(
         self,

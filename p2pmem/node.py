@@ -6,6 +6,7 @@ give it a network in memory and a virtual clock. `run_node` is what `p2pmem run`
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -31,6 +32,7 @@ from p2pmem.home import Home, read_secret
 from p2pmem.importing.importer import Importer, Imports, InlineImporter
 from p2pmem.keyring import Keyring
 from p2pmem.ledger.admission import Admission
+from p2pmem.ledger.bans import LedgerBans
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.ledger.ledger_holdings import LedgerHoldings
 from p2pmem.ledger.rosters import Rosters
@@ -46,6 +48,7 @@ from p2pmem.services.auditing import Auditing
 from p2pmem.services.certifying import Certifying
 from p2pmem.services.chain_facts import ChainFacts
 from p2pmem.services.chain_watch import ChainWatch
+from p2pmem.services.delegating import Delegating
 from p2pmem.services.drafting import Drafting
 from p2pmem.services.duties import Duties
 from p2pmem.services.joining import Joining
@@ -54,6 +57,7 @@ from p2pmem.services.member_desk import MemberDesk
 from p2pmem.services.membership import Membership
 from p2pmem.services.node_face import NodeFace, Services
 from p2pmem.services.papers import OwnPapers
+from p2pmem.services.peering import Peering
 from p2pmem.services.projector import Projector
 from p2pmem.services.showing import Showing
 from p2pmem.services.signing import Signing
@@ -208,14 +212,18 @@ class _Built:
         contract = Address(chain.settings.contract) if chain else None
         self._facts = ChainFacts(ledger, chain.settings.chain_id if chain else 0, contract)
         self.showing = Showing(ledger, self._facts)
-        self._penalties = Penalties(net)
+        self._penalties = Penalties(net, LedgerBans(ledger.database), at.clock)
         self._admission = Admission(ledger, at.blocking)
         self._rosters = Rosters(ledger, self._admission)
         self._make_exchange(papers)
-        self._signing = Signing(ledger, keyring, papers.acting)
+        self._signing = Signing(ledger, keyring)
         self._drafting = Drafting(ledger, self._signing, imports, at.blocking)
         self._make_membership(keyring, papers)
         self._make_jobs()
+        self._delegating = Delegating(
+            ledger, keyring, papers, self._signing, self._membership, self._outgoing, self._greet_anew
+        )
+        self._peering = Peering(ledger, net, self._sessions, self._exchange, self._penalties, self._admission)
         self._keeper = Keeper(ledger, self._admission)
         self._watch = self._make_watch(chain) if chain else None
 
@@ -239,6 +247,7 @@ class _Built:
             clock=self._at.clock,
             chance=random.Random(self._at.random_bytes(16)),  # noqa: S311 - spreads load, keeps no secret
             announce=self._announce,
+            met=lambda graph, peer, address: self._joining.remember(graph, peer, address),
             penalise=self._penalties.punish,
             open_topics=self._topics,
         )
@@ -284,6 +293,7 @@ class _Built:
             membership=self._membership,
             members=self._members,
             papers=self._papers,
+            delegating=self._delegating,
         )
 
     def _make_watch(self, chain: OpenChain) -> ChainWatch:
@@ -327,6 +337,8 @@ class _Built:
             joining=self._joining,
             duties=self._duties,
             keeper=self._keeper,
+            delegating=self._delegating,
+            peering=self._peering,
             projector=projector,
             recalling=recalling,
             queries=queries,
@@ -380,6 +392,12 @@ class _Built:
         nursery.start_soon(self._duties.run)
         if self._watch is not None:
             nursery.start_soon(self._watch.run)
+
+    def _greet_anew(self) -> None:
+        """There is more to show in hello."""
+        self._sessions.begin_anew()
+        self._exchange.open_reading.begin_anew()
+        self._exchange.dialer.dial_soon()
 
     def _announce(self) -> tuple[str, ...]:
         """Where others can dial us: what was set, when something was; a router's inside is of no use to them."""
@@ -435,6 +453,14 @@ async def _open_chain(config: Config, keyring: Keyring) -> AsyncIterator[OpenCha
         yield OpenChain(chain, settings)
 
 
+def tune_garbage_collection() -> None:
+    """For a process that is one node. Records of the set live long and hold no cycles: the collector need not look at
+    those that are there at the start, and for the others not after every 700 objects."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
+
+
 async def run_node(
     home: Home,
     config: Config,
@@ -470,6 +496,7 @@ async def run_node(
     ):
         serve = partial(serve_http, node.face, token, config.http_host, config.http_port, stop=stopping)
         url: str = await nursery.start(serve)
+        tune_garbage_collection()
         _write_run_file(home, url, node.network)
         try:
             task_status.started(url)

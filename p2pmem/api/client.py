@@ -43,6 +43,7 @@ from p2pmem.face import (
     SignView,
     VersionView,
 )
+from p2pmem.face_peers import DelegationView, PeerDetail, RevocationView
 
 T = TypeVar("T")
 
@@ -120,6 +121,30 @@ class HttpFace:
         await self._request("decide_join", request=request, approve=approve)
 
     # Drafts, and what becomes of them
+
+    async def delegate(self, agent: str, *, label: str, rights: tuple[str, ...]) -> DelegationView:
+        return await self._ask(DelegationView, "delegate", agent=agent, label=label, rights=rights)
+
+    async def accept_delegation(self, word: str) -> DelegationView:
+        return await self._ask(DelegationView, "accept_delegation", word=word)
+
+    async def delegations(self) -> tuple[DelegationView, ...]:
+        return await self._ask(tuple[DelegationView, ...], "delegations")
+
+    async def revoke(self, subject: str, *, keep: bool = True) -> RevocationView:
+        return await self._ask(RevocationView, "revoke", subject=subject, keep=keep)
+
+    async def peers(self) -> tuple[PeerDetail, ...]:
+        return await self._ask(tuple[PeerDetail, ...], "peers")
+
+    async def peer(self, peer: str) -> PeerDetail:
+        return await self._ask(PeerDetail, "peer", peer=peer)
+
+    async def ban_peer(self, peer: str, *, for_ms: int | None) -> PeerDetail:
+        return await self._ask(PeerDetail, "ban_peer", peer=peer, for_ms=for_ms)
+
+    async def unban_peer(self, peer: str) -> None:
+        await self._request("unban_peer", peer=peer)
 
     async def draft(
         self, graph: str, name: str, data: bytes, *, format: str | None, base: str | None, subgraph: str, replace: bool

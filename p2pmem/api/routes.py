@@ -20,6 +20,14 @@ A context graph's name holds a slash, so graphs and references are never part of
     POST   /v1/graph/follow                 follow            GraphView
     GET    /v1/join-requests                join_requests     {"requests": [JoinRequestView, ...]}
     POST   /v1/join-requests/decide         decide_join       {}
+    POST   /v1/delegations                  delegate          DelegationView
+    POST   /v1/delegations/accept           accept_delegation DelegationView
+    GET    /v1/delegations                  delegations       {"delegations": [DelegationView, ...]}
+    POST   /v1/revoke                       revoke            RevocationView
+    GET    /v1/peers                        peers             {"peers": [PeerDetail, ...]}
+    GET    /v1/peers/{peer}                 peer              PeerDetail
+    POST   /v1/peers/{peer}/ban             ban_peer          PeerDetail
+    POST   /v1/peers/{peer}/unban           unban_peer        {}
     POST   /v1/drafts                       draft             DraftView; the body is the file, the rest in the query
     GET    /v1/drafts                       drafts            {"drafts": [DraftView, ...]}
     DELETE /v1/drafts                       discard           {}
@@ -182,6 +190,14 @@ _TABLE: Final = (
     Call("follow", "POST", "/v1/graph/follow"),
     Call("join_requests", "GET", "/v1/join-requests", wrap="requests"),
     Call("decide_join", "POST", "/v1/join-requests/decide"),
+    Call("delegate", "POST", "/v1/delegations", defaults={"label": "", "rights": ()}),
+    Call("accept_delegation", "POST", "/v1/delegations/accept"),
+    Call("delegations", "GET", "/v1/delegations", wrap="delegations"),
+    Call("revoke", "POST", "/v1/revoke", defaults={"keep": True}),
+    Call("peers", "GET", "/v1/peers", wrap="peers"),
+    Call("peer", "GET", "/v1/peers/{peer}"),
+    Call("ban_peer", "POST", "/v1/peers/{peer}/ban"),
+    Call("unban_peer", "POST", "/v1/peers/{peer}/unban"),
     Call("draft", "POST", "/v1/drafts", file="data", defaults={"subgraph": "", "replace": False}),
     Call("drafts", "GET", "/v1/drafts", wrap="drafts"),
     Call("discard", "DELETE", "/v1/drafts"),

@@ -79,6 +79,7 @@ class Joining:
         self._dialer = dialer
         self._announce = announce
         self._penalise = penalise
+        self._remembered: dict[tuple[GraphId, PeerId], str] = {}
 
     def start(self) -> None:
         """From now on, answer who opens a join stream."""
@@ -161,7 +162,7 @@ class Joining:
             best = answer.reply if best is None else max(best, answer.reply, key=_WORTH.__getitem__)
             if answer.chain is not None and (answer.reply is Reply.LISTED or not invite.token):
                 await self._rosters.adopt(invite.graph, answer.chain.headers, answer.chain.parts)
-                await self._remember(invite.graph.id, peer, address)
+                await self.remember(invite.graph.id, peer, address)
                 self._dialer.want(address)
                 if answer.reply is Reply.LISTED:
                     break
@@ -185,11 +186,15 @@ class Joining:
             raise OutsideError("the member ended the join stream without an answer")
         return Answer.decode(data)
 
-    async def _remember(self, graph: GraphId, peer: PeerId, address: str) -> None:
+    async def remember(self, graph: GraphId, peer: PeerId, address: str) -> None:
+        """Keep on disk where a member can be dialled: after a restart nobody else may know that we are back."""
+        if self._remembered.get((graph, peer)) == address:
+            return
         row = (peer, graph, address, self._ledger.clock.now_ms())
         await self._ledger.database.write(
             lambda connection: connection.execute("INSERT OR REPLACE INTO peer_address VALUES (?, ?, ?, ?)", row)
         )
+        self._remembered[graph, peer] = address
 
     def known_addresses(self) -> list[str]:
         """Where members were reached before."""

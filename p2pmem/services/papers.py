@@ -20,7 +20,6 @@ LIFE_MS: Final = 60 * DAY_MS
 RENEWED_BEFORE_MS: Final = 30 * DAY_MS
 _SERIAL_SETTING: Final = "credential-serial"
 _CARRIED_SETTING: Final = "credentials-outside"
-_ACTING_SETTING: Final = "acting-for"
 CARRIED_MAX: Final = 16
 """Agents outside whose words this peer carries: hello has room for few."""
 
@@ -36,8 +35,7 @@ class OwnPapers:
         self.serial = serial
         self._made: dict[Address, SignedCarry] = {}
         self._carried: dict[Address, SignedCarry] = {}
-        self.acting: dict[Address, SignedActFor] = {}
-        """By agent of this node, the delegation under which it speaks for a principal."""
+        self._acting: tuple[SignedActFor, ...] = ()
 
     @classmethod
     async def open(cls, keyring: Keyring, ledger: Ledger, peer: PeerId) -> OwnPapers:
@@ -49,9 +47,6 @@ class OwnPapers:
         for value in _stored(ledger, _CARRIED_SETTING):
             carried = SignedCarry.from_value(value, ledger.network, peer)
             papers._carried[carried.carry.agent] = carried
-        for value in _stored(ledger, _ACTING_SETTING):
-            agent = keyring.default.address
-            papers.acting[agent] = SignedActFor.from_value(value, ledger.network, agent)
         return papers
 
     def credentials(self) -> tuple[SignedCarry, ...]:
@@ -73,13 +68,11 @@ class OwnPapers:
         self._carried = agents
 
     def delegations(self) -> tuple[SignedActFor, ...]:
-        return tuple(self.acting.values())
+        return self._acting
 
-    async def keep_acting(self, ledger: Ledger, acting: SignedActFor) -> None:
-        """From now on this node's agent speaks for a principal wherever it is not listed itself."""
-        assert acting.delegation.agent == self._keyring.default.address
-        await _store(ledger, _ACTING_SETTING, [acting.to_value()])
-        self.acting[acting.delegation.agent] = acting
+    def act_for(self, *delegations: SignedActFor) -> None:
+        """From now on show these delegations of principals."""
+        self._acting = delegations
 
 
 def _stored(ledger: Ledger, setting: str) -> list[Value]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from p2pmem_jobs import JobRecord, State
+from p2pmem_protocol.envelope import Envelope
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.evidence import Evidence
 from p2pmem_protocol.hashing import keccak256
@@ -94,6 +96,15 @@ class Showing:
             branches=tuple(_branch(it.header) for it in map(graph.headers.get, graph.headers.head().branches) if it),
         )
 
+    def _delegated_label(self, records: Sequence[SealedRecord]) -> str:
+        """What a principal calls the agent, when the agent is not listed itself."""
+        for record in records:
+            data = self._ledger.raw(record.id) if record.delegated else None
+            delegation = Envelope.decode(data).delegation if data is not None else None
+            if delegation is not None:
+                return delegation.delegation.label
+        return ""
+
     def draft(self, graph: LedgerGraph, draft: Draft) -> DraftView:
         seal = draft.seal.seal if draft.seal else None
         return DraftView(
@@ -121,7 +132,7 @@ class Showing:
             iri=layer_iri(graph.name, layer, view),
             author=str(key.author),
             principal=str(view.principals[0]) if view.principals else str(key.author),
-            author_label=graph.label_of(key.author),
+            author_label=graph.label_of(key.author) or self._delegated_label(live),
             name=key.name,
             version=key.version,
             root=hex_id(key.root),

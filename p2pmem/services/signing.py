@@ -29,12 +29,29 @@ class Previous:
 class Signing:
     """Signs as an agent of this node. Nothing here is admitted or sent."""
 
-    def __init__(self, ledger: Ledger, keyring: Keyring, acting: dict[Address, SignedActFor] | None = None) -> None:
+    def __init__(self, ledger: Ledger, keyring: Keyring) -> None:
         self._ledger = ledger
         self._keyring = keyring
-        self._acting = acting if acting is not None else {}
+        self._acting: tuple[SignedActFor, ...] = ()
         self.outside: dict[Address, str] = {}
         """Agents whose keys are in wallets elsewhere, with their labels."""
+
+    def act_for(self, acting: tuple[SignedActFor, ...]) -> None:
+        """From now on agents that a graph does not list speak under these delegations."""
+        self._acting = acting
+
+    def acting_in(self, graph: LedgerGraph, agent: Address) -> SignedActFor | None:
+        """Under which delegation an agent speaks in a graph: none where it is listed itself, or nobody's member."""
+        if graph.is_member(agent):
+            return None
+        usable = [
+            it
+            for it in self._acting
+            if it.delegation.agent == agent
+            and graph.is_member(it.delegation.principal)
+            and not self._ledger.is_delegation_revoked(it.delegation.principal, agent, it.delegation.serial)
+        ]
+        return max(usable, key=lambda it: it.delegation.serial, default=None)
 
     @property
     def default_agent(self) -> Address:
@@ -80,7 +97,7 @@ class Signing:
         self, graph: LedgerGraph, agent: Address, kind: Kind, body: Body, *, expires_at_ms: int = NEVER
     ) -> Unsigned:
         """The same without its signature."""
-        acting = None if graph.is_member(agent) else self._acting.get(agent)
+        acting = self.acting_in(graph, agent)
         return Unsigned(
             network=self._ledger.network,
             graph=graph.id,

@@ -22,6 +22,7 @@ from p2pmem_protocol.view import VersionView, asset_view
 from p2pmem.face import AgentView, MemberChange, NotFoundError, SignedView, SignRequest, SignView
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
+from p2pmem.services.delegating import Delegating
 from p2pmem.services.drafting import Drafting
 from p2pmem.services.member_desk import MemberDesk, founding_of
 from p2pmem.services.membership import Membership
@@ -59,6 +60,7 @@ class SigningDesk:
         membership: Membership,
         members: MemberDesk,
         papers: OwnPapers,
+        delegating: Delegating,
     ) -> None:
         self._ledger = ledger
         self._signing = signing
@@ -69,6 +71,7 @@ class SigningDesk:
         self._membership = membership
         self._members = members
         self._papers = papers
+        self._delegating = delegating
         self._actions: Final[dict[str, Callable[[SignRequest, Address], Awaitable[Statement]]]] = {
             "found": self._found,
             "roster": self._roster,
@@ -278,12 +281,12 @@ class SigningDesk:
         return Statement("carry", agent, carry.digest, carry.typed_data(), finish)
 
     async def _act_for(self, request: SignRequest, agent: Address) -> Statement:
-        acts = ActFor(
-            self._ledger.network, agent, self._signing.default_agent, 1, request.label or "assistant", Right.all()
-        )
+        ours = self._signing.default_agent
+        serial = self._delegating.next_serial(agent, ours)
+        acts = ActFor(self._ledger.network, agent, ours, serial, request.label or "assistant", Right.all())
 
         async def finish(handed: Handed) -> str:
-            await self._papers.keep_acting(self._ledger, acts.sign(handed))
+            await self._delegating.hold_signed(acts.sign(handed))
             return ""
 
         return Statement("act_for", agent, acts.digest, acts.typed_data(), finish)

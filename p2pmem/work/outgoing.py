@@ -119,9 +119,8 @@ class Outgoing:
 
         Raises `NotAdmittedError` when the rules of the graph refuse it.
         """
-        with trio.CancelScope(shield=True):
-            taken = self.take(ready)
-            await self._ledger.database.write(taken.write, taken.tell)
+        taken = self.take(ready)
+        await self._ledger.database.write(taken.write, taken.tell, shield=True)
 
     def _said_before(self, item: Item, refused: RefusedError) -> bytes | None:
         """The same statement, or of evidence one that means the same, when it is in the set already."""

@@ -44,6 +44,7 @@ from p2pmem.face import (
     TrustView,
     VersionView,
 )
+from p2pmem.face_peers import DelegationView, PeerDetail, RevocationView
 
 from .memory_trust import MemoryTrust
 
@@ -63,6 +64,8 @@ class MemoryFace(MemoryTrust):
         self.fail: dict[str, Exception] = {}
         self.calls: list[tuple[str, dict[str, object]]] = []
         self._graphs: dict[str, GraphView] = {}
+        self._delegations: list[DelegationView] = []
+        self._banned: dict[str, PeerDetail] = {}
         self._drafts: dict[tuple[str, str], tuple[DraftView, bytes]] = {}
         self._versions: dict[tuple[str, str], tuple[VersionView, bytes]] = {}
         self._jobs: dict[str, JobView] = {}
@@ -208,6 +211,49 @@ class MemoryFace(MemoryTrust):
     async def follow(self, graph: str, *, addresses: tuple[str, ...]) -> GraphView:
         self._note("follow", graph=graph, addresses=addresses)
         return await self.found(NewGraph("followed"))
+
+    async def delegate(self, agent: str, *, label: str, rights: tuple[str, ...]) -> DelegationView:
+        self._note("delegate", agent=agent, label=label, rights=rights)
+        made = DelegationView(AGENT, agent, label, rights or ("share",), 1, True, False, False, "p2pmemact1abc")
+        self._delegations.append(made)
+        return made
+
+    async def accept_delegation(self, word: str) -> DelegationView:
+        self._note("accept_delegation", word=word)
+        if not self._delegations:
+            raise MisuseError("this is not a delegation: it is one word that begins with p2pmemact1")
+        return self._delegations[-1]
+
+    async def delegations(self) -> tuple[DelegationView, ...]:
+        self._note("delegations")
+        return tuple(self._delegations)
+
+    async def revoke(self, subject: str, *, keep: bool = True) -> RevocationView:
+        self._note("revoke", subject=subject, keep=keep)
+        if not self._delegations:
+            raise MisuseError(f"nothing of {subject} is to be ended here")
+        return RevocationView(subject, tuple(self._graphs), (), 0)
+
+    async def peers(self) -> tuple[PeerDetail, ...]:
+        self._note("peers")
+        return tuple(self._banned.values())
+
+    async def peer(self, peer: str) -> PeerDetail:
+        self._note("peer", peer=peer)
+        if peer not in self._banned:
+            raise NotFoundError("neither connected nor banned")
+        return self._banned[peer]
+
+    async def ban_peer(self, peer: str, *, for_ms: int | None) -> PeerDetail:
+        self._note("ban_peer", peer=peer, for_ms=for_ms)
+        until_ms = -1 if for_ms is None else for_ms
+        self._banned[peer] = PeerDetail(peer, "banned", (), (), (), (), 0, until_ms, "banned", 0, 0, 0)
+        return self._banned[peer]
+
+    async def unban_peer(self, peer: str) -> None:
+        self._note("unban_peer", peer=peer)
+        if self._banned.pop(peer, None) is None:
+            raise NotFoundError("not banned")
 
     async def join_requests(self, graph: str) -> tuple[JoinRequestView, ...]:
         self._note("join_requests", graph=graph)
