@@ -18,6 +18,7 @@ from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.limits import UINT32_MAX
 from p2pmem_protocol.names import Address
+from p2pmem_protocol.rosters_change import Change, RemoveMember, SetQuorum
 
 from p2pmem.face_peers import DelegationView, RevocationView
 from p2pmem.keyring import Keyring
@@ -27,7 +28,7 @@ from p2pmem.net.seam import PeerId
 from p2pmem.services.membership import Membership
 from p2pmem.services.papers import OwnPapers
 from p2pmem.services.signing import Signing
-from p2pmem.work.outgoing import Outgoing
+from p2pmem.work.outgoing import Outgoing, Ready
 
 log = logging.getLogger(__name__)
 
@@ -109,16 +110,23 @@ class Delegating:
     async def give(self, agent: Address, label: str, rights: Right) -> DelegationView:
         """Let `agent` act for this node's default agent. On disk when it returns."""
         key = self._keyring.default
-        serial = max(self._serial_given(key.address, agent), self._serial_revoked(key.address, agent)) + 1
+        serial = self.next_serial(key.address, agent)
         if serial > UINT32_MAX:
             raise MisuseError(f"{key.address} has ended all delegations to {agent} for good; let it use another key")
         signed = ActFor(self._ledger.network, key.address, agent, serial, label, rights).sign(key)
         await self._keep(signed)
         return self._view(signed)
 
+    def next_serial(self, principal: Address, agent: Address) -> int:
+        """The serial of a new delegation, above all that were given and ended, as far as is known here."""
+        return max(self._serial_given(principal, agent), self._serial_revoked(principal, agent)) + 1
+
     async def hold(self, word: str) -> DelegationView:
         """Keep a delegation that a principal gave to an agent of this node, and show it from now on."""
-        signed = SignedActFor.parse(word)
+        return await self.hold_signed(SignedActFor.parse(word))
+
+    async def hold_signed(self, signed: SignedActFor) -> DelegationView:
+        """The same, of a delegation that is at hand."""
         it = signed.delegation
         if it.network != self._ledger.network:
             raise MisuseError("the delegation is for another network than this node's (node.network)")
@@ -184,11 +192,11 @@ class Delegating:
                 body = self._revocation(graph, signer, subject, keep=keep)
                 if body is None or not graph.is_member(signer):
                     continue
-                await self._outgoing.admit(self._signing.envelope(graph, signer, Kind.REVOKE, body))
+                await self._outgoing.admit(Ready(self._signing.envelope(graph, signer, Kind.REVOKE, body)))
                 kept += len(body.kept)
                 graphs.append(str(graph.name))
             if isinstance(subject, Address) and self._may_remove(graph, subject):
-                await self._membership.change(graph, set_=(), remove=(subject,), m=_m_without(graph, subject))
+                await self._membership.change(graph, _removal(graph, subject))
                 removed.append(str(graph.name))
         if not graphs and not removed:
             raise MisuseError(
@@ -224,12 +232,15 @@ class Delegating:
         return Revoke(subject, None, serial, tuple(sorted(record.id for record in newest)))
 
 
-def _m_without(graph: LedgerGraph, verifier: Address) -> int | None:
-    """The M that can still be reached without this verifier; None when it stays as it is.
+def _removal(graph: LedgerGraph, member: Address) -> list[Change]:
+    """Take a member out; and when it is a verifier without whom M cannot be reached, lower M to what can.
 
     Shutting out a stolen machine must not wait until somebody has thought of another verifier.
     """
     assert graph.head is not None
     quorum = graph.head.quorum
-    left = len([it for it in quorum.verifiers if it not in (verifier, graph.head.header.owner)])
-    return left if verifier in quorum.verifiers and left < quorum.m else None
+    left = len([it for it in quorum.verifiers if it not in (member, graph.head.header.owner)])
+    changes: list[Change] = [RemoveMember(member)]
+    if member in quorum.verifiers and left < quorum.m:
+        changes.append(SetQuorum(left))
+    return changes

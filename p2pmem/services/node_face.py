@@ -16,7 +16,6 @@ from p2pmem_protocol.join import ADDRESSES_MAX, Invite
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.merkle import prove
 from p2pmem_protocol.names import Address, AssetKey, GraphName, check_name, hex_id, parse_hex_id
-from p2pmem_protocol.roster import Access, Member, Role
 from p2pmem_protocol.trust import Floor, Trust
 from p2pmem_protocol.view import AssetView, VersionView, asset_view
 
@@ -24,22 +23,30 @@ import p2pmem
 from p2pmem import face
 from p2pmem.exchange.exchange import Exchange
 from p2pmem.face import (
+    AgentView,
     CertificateView,
     ChangeEvent,
+    ChangePreview,
+    DiffView,
     DraftView,
+    Explanation,
     GraphView,
+    HistoryView,
     JobStory,
     JobView,
     JoinRequestView,
     Layer,
     MemberChange,
     NewGraph,
-    NewMember,
     NodeStatus,
     NotFoundError,
     PeerView,
     RecallAnswer,
+    ReviewDetail,
     ReviewView,
+    SignedView,
+    SignRequest,
+    SignView,
     SyncView,
 )
 from p2pmem.face_peers import DelegationView, PeerDetail, RevocationView
@@ -59,14 +66,17 @@ from p2pmem.services.duties import Duties
 from p2pmem.services.job_desk import JobDesk
 from p2pmem.services.joining import Joining
 from p2pmem.services.keeper import Keeper
-from p2pmem.services.membership import Founding, Membership
+from p2pmem.services.member_desk import MemberDesk, founding_of, roles_of
+from p2pmem.services.membership import Membership
 from p2pmem.services.peering import Peering
 from p2pmem.services.placing import floor_graphs, working_iri
 from p2pmem.services.projector import Projector
 from p2pmem.services.showing import Showing, parse_reference
 from p2pmem.services.signing import Signing
+from p2pmem.services.signing_desk import SigningDesk
+from p2pmem.services.trust_desk import TrustDesk, roster_file
 from p2pmem.store.query_worker import Queries
-from p2pmem.work.outgoing import Outgoing
+from p2pmem.work.outgoing import Outgoing, Ready
 from p2pmem.work.sharing import NewContent, PublishArgs, ShareArgs, SharingJobs
 from p2pmem.work.verifying import DEADLINE_DEFAULT_MS, EndorseArgs, SubjectArgs, VerifyArgs, VerifyingJobs
 
@@ -86,6 +96,8 @@ class Services:
     facts: ChainFacts
     drafting: Drafting
     membership: Membership
+    members: MemberDesk
+    wallets: SigningDesk
     joining: Joining
     duties: Duties
     keeper: Keeper
@@ -113,6 +125,9 @@ class NodeFace:
     def __init__(self, services: Services) -> None:
         self._s = services
         self._desk = JobDesk(services.queue, services.showing)
+        self._members = services.members
+        self._trust = TrustDesk(services.ledger, services.showing, services.duties)
+        self._wallets = services.wallets
 
     # The node
 
@@ -184,18 +199,7 @@ class NodeFace:
         if new.chain and not s.chain:
             raise MisuseError("this node has no chain: set chain.rpc and chain.contract in its configuration")
         chain, contract = s.facts.chain_and_contract() if new.chain else (0, None)
-        founding = Founding(
-            slug=new.slug,
-            members=tuple(_member(it, s.clock.now_ms()) for it in new.members),
-            access=_access(new.access),
-            m=new.m,
-            ttl_default_ms=new.ttl_default_ms,
-            ttl_max_ms=new.ttl_max_ms,
-            acks_min=new.acks_min,
-            chain=chain,
-            contract=contract,
-            label=s.label,
-        )
+        founding = founding_of(new, s.clock.now_ms(), s.label, chain, contract)
         return self._graph_view(await s.membership.found(founding))
 
     async def graphs(self) -> tuple[GraphView, ...]:
@@ -211,22 +215,17 @@ class NodeFace:
         return s.showing.graph(graph, frozenset((*online, *s.signing.agents())))
 
     async def change_members(self, graph: str, change: MemberChange) -> GraphView:
-        s = self._s
-        now_ms = s.clock.now_ms()
-        found = await s.membership.change(
-            s.ledger.named(graph),
-            set_=tuple(_member(it, now_ms) for it in change.set),
-            remove=tuple(map(Address.parse, change.remove)),
-            m=change.m,
-        )
-        return self._graph_view(found)
+        return self._graph_view(await self._members.change(self._s.ledger.named(graph), change))
+
+    async def preview_members(self, graph: str, change: MemberChange) -> ChangePreview:
+        return self._members.preview(self._s.ledger.named(graph), change)
 
     async def leave(self, graph: str) -> None:
         await self._s.joining.leave(self._s.ledger.named(graph))
 
     async def invite(self, graph: str, *, roles: tuple[str, ...], uses: int, life_ms: int, ask: bool = False) -> str:
         found = self._s.ledger.named(graph)
-        invite = await self._s.joining.invite(found, _roles(roles), uses, life_ms, ask=ask)
+        invite = await self._s.joining.invite(found, roles_of(roles), uses, life_ms, ask=ask)
         return str(invite)
 
     async def join(self, invite: str, *, label: str) -> GraphView:
@@ -376,14 +375,17 @@ class NodeFace:
         if until_ms <= s.clock.now_ms():
             raise MisuseError("the deadline has passed; give one that is to come")
         args = VerifyArgs(SubjectArgs.of(found.id, view.key), bytes(s.signing.default_agent), until_ms)
-        return await self._submit(s.verifying.verify, args)
+        job = await s.verifying.ask(args, at_least_until_ms=deadline_ms)
+        return await self._settled(await self._desk.settle(job))
 
     async def _have_room(self, graph: LedgerGraph) -> None:
         """Back-pressure: who shares faster than members take it waits here."""
         await self._s.exchange.room(graph.id)
 
     async def _submit(self, handler: Handler[Any, Any], args: Any) -> JobView:
-        view = await self._desk.submit(handler, args)
+        return await self._settled(await self._desk.submit(handler, args))
+
+    async def _settled(self, view: JobView) -> JobView:
         if view.state == State.SUCCEEDED.value:
             await self._seen(self._s.ledger.position)
         return view
@@ -402,7 +404,7 @@ class NodeFace:
         body = Retract(view.key.author, view.key.name, view.key.version, mode, successor, reason)
         agent = view.key.author if s.signing.holds(view.key.author) else s.signing.default_agent
         shown = s.showing.version(found, asset, view, Floor())
-        await s.outgoing.admit(s.signing.envelope(found, agent, Kind.RETRACT, body))
+        await s.outgoing.admit(Ready(s.signing.envelope(found, agent, Kind.RETRACT, body)))
         await self._seen(s.ledger.position)
         after = asset_view(found.set, view.key.asset, s.clock.now_ms())
         return next(
@@ -412,27 +414,19 @@ class NodeFace:
     # Reviews
 
     async def reviews(self) -> tuple[ReviewView, ...]:
-        s = self._s
-        return tuple(
-            ReviewView(
-                id=f"{it.subject.root.hex()}.{it.verifier}",
-                graph=str(s.ledger.graph(it.graph).name),
-                reference=f"{it.subject.asset}@{it.subject.version}",
-                root=hex_id(it.subject.root),
-                proposer=str(it.proposer),
-                deadline_ms=it.deadline_ms,
-                policy=s.duties.policy,
-            )
-            for it in s.duties.open_reviews()
-        )
+        return tuple(map(self._trust.review_view, self._s.duties.open_reviews()))
+
+    async def review(self, review: str) -> ReviewDetail:
+        return self._trust.review(review)
 
     async def decide_review(self, review: str, *, approve: bool, reason: str) -> JobView:
         s = self._s
-        for it in s.duties.open_reviews():
-            if f"{it.subject.root.hex()}.{it.verifier}" == review:
-                job = await s.duties.submit(it, Decision.APPROVE if approve else Decision.REJECT, reason)
-                return await self._desk.settle(job)
-        raise NotFoundError(f"no review {review[:20]!r} is open; `p2pmem review list` shows those that are")
+        it = self._trust.open_review(review)
+        if not s.signing.holds(it.verifier):
+            raise MisuseError(f"the key of {it.verifier} is in a wallet outside: `p2pmem sign prepare verdict`")
+        return await self._desk.settle(
+            await s.duties.submit(it, Decision.APPROVE if approve else Decision.REJECT, reason)
+        )
 
     # Jobs
 
@@ -472,10 +466,12 @@ class NodeFace:
             raise NotFoundError(f"{reference} is not in {found.name}: it has expired, was retracted, or never came")
         return found, asset, chosen[0]
 
-    async def versions(self, graph: str, *, layer: Layer | None, min_trust: str | None) -> tuple[face.VersionView, ...]:
+    async def versions(
+        self, graph: str, *, layer: Layer | None, min_trust: str | None, min_m: int = 0
+    ) -> tuple[face.VersionView, ...]:
         s = self._s
         found = s.ledger.named(graph)
-        floor = Floor(Trust.parse(min_trust)) if min_trust else None
+        floor = Floor(Trust.parse(min_trust or "SelfAttested"), min_m) if min_trust or min_m else None
         now_ms = s.clock.now_ms()
         views: list[face.VersionView] = []
         for key in sorted(found.set.assets()):
@@ -487,6 +483,21 @@ class NodeFace:
     async def version(self, graph: str, reference: str) -> face.VersionView:
         found, asset, view = self._version(graph, reference)
         return self._s.showing.version(found, asset, view, Floor())
+
+    async def history(self, graph: str, reference: str) -> HistoryView:
+        key, _ = parse_reference(reference, self._s.signing.default_agent)
+        return self._trust.history(self._s.ledger.named(graph), key)
+
+    async def diff(self, graph: str, reference: str, *, other: int | None) -> DiffView:
+        found, asset, view = self._version(graph, reference)
+        return self._trust.diff(found, view, asset, other)
+
+    async def explain(self, graph: str, reference: str) -> Explanation:
+        found, asset, view = self._version(graph, reference)
+        return self._trust.explain(found, asset, view)
+
+    async def roster(self, graph: str) -> bytes:
+        return roster_file(self._s.ledger.named(graph))
 
     async def content(self, graph: str, reference: str) -> bytes:
         _, _, view = self._version(graph, reference)
@@ -528,14 +539,14 @@ class NodeFace:
         return answer
 
     async def query(
-        self, sparql: str, *, graph: str, view: Layer | None, min_trust: str | None, at_least: int
+        self, sparql: str, *, graph: str, view: Layer | None, min_trust: str | None, at_least: int, min_m: int = 0
     ) -> face.QueryAnswer:
         """Over the aggregates of one floor; GRAPH sees `_meta`. What has expired is swept before it is asked."""
         s = self._s
         found = s.ledger.named(graph)
-        floor = Trust.parse(min_trust) if min_trust else Trust.SELF_ATTESTED
+        floor = Floor(Trust.parse(min_trust) if min_trust else Trust.SELF_ATTESTED, min_m)
         layers = [view] if view else [Layer.SHARED, Layer.PUBLISHED]
-        graphs = [*floor_graphs(found.name, [it for it in layers if it is not Layer.WORKING], floor)]
+        graphs = [*floor_graphs(found, [it for it in layers if it is not Layer.WORKING], floor)]
         if Layer.WORKING in layers:
             graphs.append(working_iri(found.name))
         await s.keeper.sweep()
@@ -546,6 +557,22 @@ class NodeFace:
             at_least=max(at_least, s.ledger.position),
         )
         return s.showing.answer(answer)
+
+    # Signing by wallets outside
+
+    async def agents(self) -> tuple[AgentView, ...]:
+        return self._wallets.agents()
+
+    async def add_agent(self, address: str, *, label: str) -> AgentView:
+        return await self._wallets.add(address, label)
+
+    async def sign_prepare(self, request: SignRequest) -> SignView:
+        return await self._wallets.prepare(request)
+
+    async def sign_submit(self, id: str, *, signature: str) -> SignedView:
+        signed = await self._wallets.submit(id, signature)
+        await self._seen(self._s.ledger.position)
+        return signed
 
     # Following
 
@@ -562,26 +589,3 @@ class NodeFace:
 
 def _newer(ledger: Ledger, position: int) -> Callable[[], bool]:
     return lambda: ledger.position > position
-
-
-def _roles(words: tuple[str, ...]) -> Role:
-    """Roles by their words; every member reads."""
-    roles = Role(0)
-    for word in words:
-        try:
-            roles |= Role[word.upper()]
-        except KeyError:
-            known = ", ".join(str(role.name).lower() for role in Role)
-            raise MisuseError(f"{word!r} is no role; the roles are {known}") from None
-    return roles
-
-
-def _member(new: NewMember, now_ms: int) -> Member:
-    return Member(Address.parse(new.address), _roles(new.roles) | Role.READER, new.label, now_ms)
-
-
-def _access(word: str) -> Access:
-    try:
-        return Access[word.upper()]
-    except KeyError:
-        raise MisuseError(f"access is gated or open, not {word!r}") from None

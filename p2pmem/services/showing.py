@@ -14,18 +14,21 @@ from p2pmem_protocol.evidence import Evidence
 from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.names import ADDRESS_BYTES, Address, AssetKey, GraphId, check_name, hex_id
 from p2pmem_protocol.records import SealedRecord
+from p2pmem_protocol.roster import Header
 from p2pmem_protocol.trust import Floor, Line, TrustReport
 from p2pmem_protocol.view import Anchored, AssetView, VersionView, copies
 
 from p2pmem import face
 from p2pmem.face import (
     AnchorView,
+    BranchView,
     ChangeEvent,
     DraftView,
     GraphView,
     JobView,
     Layer,
     MemberView,
+    QuotaView,
     SignerView,
     TrustView,
 )
@@ -83,6 +86,14 @@ class Showing:
             chain=limits.chain,
             contract=str(limits.contract),
             trouble=graph.trouble,
+            root=str(graph.name.creator),
+            quotas=QuotaView(
+                limits.quotas.live_bytes,
+                limits.quotas.live_items,
+                limits.quotas.durable_items,
+                limits.quotas.content_bytes,
+            ),
+            branches=tuple(_branch(it.header) for it in map(graph.headers.get, graph.headers.head().branches) if it),
         )
 
     def _delegated_label(self, records: Sequence[SealedRecord]) -> str:
@@ -246,6 +257,17 @@ class Showing:
             return None
         claim = min(claims, key=lambda record: record.id)
         return AnchorView(Anchored.CLAIMED.value, claim.chain, str(claim.contract), "", 0, hex_id(claim.batch_root))
+
+
+def _branch(header: Header) -> BranchView:
+    return BranchView(
+        hex_id(header.id),
+        header.version,
+        header.term,
+        str(header.owner),
+        str(header.signer),
+        f"serial {header.quorum_serial}",
+    )
 
 
 def _bytes(value: object) -> bytes:

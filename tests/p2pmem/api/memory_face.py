@@ -14,6 +14,7 @@ from p2pmem_protocol.errors import MisuseError, Reason, RefusedError
 from p2pmem_protocol.names import Address, GraphName, check_name
 
 from p2pmem.face import (
+    AgentView,
     AnchorView,
     CertificateView,
     ChangeEvent,
@@ -38,11 +39,14 @@ from p2pmem.face import (
     RecallHit,
     ReviewView,
     SignerView,
+    SignView,
     SyncView,
     TrustView,
     VersionView,
 )
 from p2pmem.face_peers import DelegationView, PeerDetail, RevocationView
+
+from .memory_trust import MemoryTrust
 
 AGENT = "0x" + "a1" * 20
 OTHER = "0x" + "b2" * 20
@@ -52,7 +56,7 @@ ENDED = {"succeeded", "failed", "cancelled", "outcome_unknown"}
 ROOT = "0x" + "42" * 32
 
 
-class MemoryFace:
+class MemoryFace(MemoryTrust):
     """One node with one agent. `hold` makes jobs wait until `finish`; `fail` is raised by the next call of a name."""
 
     def __init__(self) -> None:
@@ -68,6 +72,8 @@ class MemoryFace:
         self._requests = {"r1": JoinRequestView("r1", "", OTHER, "Bob", ("reader",), NOW_MS)}
         self._reviews = {"v1": ReviewView("v1", f"{AGENT}/findings", f"{OTHER}/x@1", ROOT, OTHER, NOW_MS, "manual")}
         self._events: list[ChangeEvent] = []
+        self._agents = {AGENT: AgentView(AGENT, "me", False)}
+        self._prepared: dict[str, SignView] = {}
         self._numbers = itertools.count(1)
         self._moved = trio.Condition()
 
@@ -446,7 +452,9 @@ class MemoryFace:
 
     # Looking
 
-    async def versions(self, graph: str, *, layer: Layer | None, min_trust: str | None) -> tuple[VersionView, ...]:
+    async def versions(
+        self, graph: str, *, layer: Layer | None, min_trust: str | None, min_m: int = 0
+    ) -> tuple[VersionView, ...]:
         self._note("versions", graph=graph, layer=layer, min_trust=min_trust)
         await self.graph(graph)
         return tuple(it for (of, _), (it, _) in self._versions.items() if of == graph and layer in (None, it.layer))
@@ -491,7 +499,7 @@ class MemoryFace:
         return RecallAnswer(question, "no floor", len(self._events), (hits + drafts)[:limit])
 
     async def query(
-        self, sparql: str, *, graph: str, view: Layer | None, min_trust: str | None, at_least: int
+        self, sparql: str, *, graph: str, view: Layer | None, min_trust: str | None, at_least: int, min_m: int = 0
     ) -> QueryAnswer:
         self._note("query", sparql=sparql, graph=graph, view=view, min_trust=min_trust, at_least=at_least)
         await self.graph(graph)
