@@ -141,6 +141,10 @@ class Delegating:
         """All that are given or held here, oldest first."""
         return tuple(self._view(signed) for signed in self._known)
 
+    def principals(self) -> frozenset[Address]:
+        """For whom agents of this node act or have acted."""
+        return frozenset(it.delegation.principal for it in self._known if it.delegation.agent in self._keyring)
+
     def _view(self, signed: SignedActFor) -> DelegationView:
         it = signed.delegation
         return DelegationView(
