@@ -70,6 +70,10 @@ class LedgerHoldings:
     def headers(self, graph: GraphId, known: Collection[bytes]) -> list[bytes]:
         return [it.encode() for it in self._ledger.graph(graph).headers.headers() if it.id not in known]
 
+    def roster_version(self, graph: GraphId) -> int:
+        found = self._ledger.graphs.get(graph)
+        return found.head.header.version if found is not None and found.head is not None else 0
+
     def header_ids(self, graph: GraphId) -> tuple[bytes, ...]:
         return tuple(it.id for it in self._ledger.graph(graph).headers.headers())
 
