@@ -6,6 +6,7 @@ give it a network in memory and a virtual clock. `run_node` is what `p2pmem run`
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -31,6 +32,7 @@ from p2pmem.home import Home, read_secret
 from p2pmem.importing.importer import Importer, Imports, InlineImporter
 from p2pmem.keyring import Keyring
 from p2pmem.ledger.admission import Admission
+from p2pmem.ledger.bans import LedgerBans
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.ledger.ledger_holdings import LedgerHoldings
 from p2pmem.ledger.rosters import Rosters
@@ -41,25 +43,32 @@ from p2pmem.net.sessions import Sessions
 from p2pmem.net.topics import OpenTopics
 from p2pmem.recall.recalling import Recalling
 from p2pmem.recall.text_index import open_text_index
+from p2pmem.review.judging import Judge, ReviewSettings, open_judge
 from p2pmem.services.auditing import Auditing
 from p2pmem.services.certifying import Certifying
 from p2pmem.services.chain_facts import ChainFacts
 from p2pmem.services.chain_watch import ChainWatch
+from p2pmem.services.delegating import Delegating
 from p2pmem.services.drafting import Drafting
 from p2pmem.services.duties import Duties
 from p2pmem.services.joining import Joining
 from p2pmem.services.keeper import Keeper
+from p2pmem.services.member_desk import MemberDesk
 from p2pmem.services.membership import Membership
 from p2pmem.services.node_face import NodeFace, Services
 from p2pmem.services.papers import OwnPapers
+from p2pmem.services.peering import Peering
 from p2pmem.services.projector import Projector
 from p2pmem.services.showing import Showing
 from p2pmem.services.signing import Signing
+from p2pmem.services.signing_desk import SigningDesk
 from p2pmem.services.timetable import Chore, run_timetable
+from p2pmem.services.wallets import Wallets
 from p2pmem.store.projection import OxigraphProjection, open_projection
 from p2pmem.store.query_worker import InlineQueries, Queries, open_query_workers
 from p2pmem.work.anchoring import AnchoringJobs
 from p2pmem.work.outgoing import Outgoing
+from p2pmem.work.reviewing import ReviewingJobs
 from p2pmem.work.sharing import SharingJobs
 from p2pmem.work.verifying import VerifyingJobs
 
@@ -81,7 +90,7 @@ class NodeSettings:
     network: str
     label: str = ""
     announce: tuple[str, ...] = ()
-    reviews_by_itself: bool = True
+    review: ReviewSettings = field(default_factory=ReviewSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +172,8 @@ async def open_node(
         net = await stack.enter_async_context(network)
         papers = await OwnPapers.open(keyring, ledger, net.peer_id)
         queue = Queue(database, clock=at.clock, random_bytes=at.random_bytes, crash_point=at.crash_point)
-        built = _Built(settings, keyring, ledger, net, papers, queue, imports, at, chain, topics)
+        judge = await stack.enter_async_context(open_judge(settings.review, ledger))
+        built = _Built(settings, keyring, ledger, net, papers, queue, imports, judge, at, chain, topics)
         built.build(store, queries, Projector(ledger, store, text, keyring), Recalling(ledger, text, built.showing))
         nursery = await stack.enter_async_context(_nursery())
         await built.start(nursery)
@@ -185,21 +195,24 @@ class _Built:
         papers: OwnPapers,
         queue: Queue,
         imports: Imports,
+        judge: Judge | None,
         at: Surroundings,
         chain: OpenChain | None,
         topics: OpenTopics,
     ) -> None:
         self._topics = topics
         self._settings = settings
+        self._papers = papers
         self._ledger = ledger
         self._net = net
         self._queue = queue
+        self._judge = judge
         self._at = at
         self._chain = chain
         contract = Address(chain.settings.contract) if chain else None
         self._facts = ChainFacts(ledger, chain.settings.chain_id if chain else 0, contract)
         self.showing = Showing(ledger, self._facts)
-        self._penalties = Penalties(net)
+        self._penalties = Penalties(net, LedgerBans(ledger.database), at.clock)
         self._admission = Admission(ledger, at.blocking)
         self._rosters = Rosters(ledger, self._admission)
         self._make_exchange(papers)
@@ -207,6 +220,10 @@ class _Built:
         self._drafting = Drafting(ledger, self._signing, imports, at.blocking)
         self._make_membership(keyring, papers)
         self._make_jobs()
+        self._delegating = Delegating(
+            ledger, keyring, papers, self._signing, self._membership, self._outgoing, self._greet_anew
+        )
+        self._peering = Peering(ledger, net, self._sessions, self._exchange, self._penalties, self._admission)
         self._keeper = Keeper(ledger, self._admission)
         self._watch = self._make_watch(chain) if chain else None
 
@@ -237,6 +254,7 @@ class _Built:
 
     def _make_membership(self, keyring: Keyring, papers: OwnPapers) -> None:
         self._membership = Membership(self._ledger, self._admission, self._rosters, keyring)
+        self._members = MemberDesk(self._membership, self._facts, keyring, self._ledger.clock)
         self._joining = Joining(
             network=self._net,
             ledger=self._ledger,
@@ -254,13 +272,28 @@ class _Built:
         outgoing = self._outgoing = Outgoing(ledger, self._admission)
         self._sharing = SharingJobs(ledger, self._signing, self._drafting, outgoing, self._facts, queue)
         self._verifying = VerifyingJobs(ledger, self._signing, outgoing, queue)
+        reviewing = ReviewingJobs(ledger, self._signing, outgoing, self._judge, queue)
         self._duties = Duties(
             ledger,
             outgoing,
             self._signing,
-            self._verifying,
+            reviewing,
             queue,
-            reviews_by_itself=self._settings.reviews_by_itself,
+            policy=self._settings.review.policy,
+        )
+
+    def _make_wallets(self) -> SigningDesk:
+        return SigningDesk(
+            ledger=self._ledger,
+            signing=self._signing,
+            wallets=Wallets(self._ledger, self._signing),
+            drafting=self._drafting,
+            sharing=self._sharing,
+            outgoing=self._outgoing,
+            membership=self._membership,
+            members=self._members,
+            papers=self._papers,
+            delegating=self._delegating,
         )
 
     def _make_watch(self, chain: OpenChain) -> ChainWatch:
@@ -299,9 +332,13 @@ class _Built:
             facts=self._facts,
             drafting=self._drafting,
             membership=self._membership,
+            members=self._members,
+            wallets=self._make_wallets(),
             joining=self._joining,
             duties=self._duties,
             keeper=self._keeper,
+            delegating=self._delegating,
+            peering=self._peering,
             projector=projector,
             recalling=recalling,
             queries=queries,
@@ -326,6 +363,7 @@ class _Built:
         self._ledger.listen(self._keeper.heard)
         self._ledger.listen(self._exchange.heard)
         self._ledger.listen(self._duties.heard)
+        self._ledger.listen(self._verifying.heard)
         if self._watch is not None:
             self._ledger.listen(self._watch.heard)
         self._ledger.listen(lambda _: self._ledger.wake())
@@ -354,6 +392,12 @@ class _Built:
         nursery.start_soon(self._duties.run)
         if self._watch is not None:
             nursery.start_soon(self._watch.run)
+
+    def _greet_anew(self) -> None:
+        """There is more to show in hello."""
+        self._sessions.begin_anew()
+        self._exchange.open_reading.begin_anew()
+        self._exchange.dialer.dial_soon()
 
     def _announce(self) -> tuple[str, ...]:
         """Where others can dial us: what was set, when something was; a router's inside is of no use to them."""
@@ -409,6 +453,14 @@ async def _open_chain(config: Config, keyring: Keyring) -> AsyncIterator[OpenCha
         yield OpenChain(chain, settings)
 
 
+def tune_garbage_collection() -> None:
+    """For a process that is one node. Records of the set live long and hold no cycles: the collector need not look at
+    those that are there at the start, and for the others not after every 700 objects."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
+
+
 async def run_node(
     home: Home,
     config: Config,
@@ -433,9 +485,7 @@ async def run_node(
     token = read_secret(home.token_file).decode().strip()
     seed = read_secret(home.peer_key_file)
     network = Libp2pNetwork(identity_seed=seed, listen=(config.listen,), announce=config.announce)
-    settings = NodeSettings(
-        config.network, config.label, config.announce, reviews_by_itself=config.review_policy == "auto"
-    )
+    settings = NodeSettings(config.network, config.label, config.announce, config.review)
     surroundings = Surroundings(crash_point=crash_points.from_environment())
     async with (
         _open_chain(config, keyring) as chain,
@@ -446,6 +496,7 @@ async def run_node(
     ):
         serve = partial(serve_http, node.face, token, config.http_host, config.http_port, stop=stopping)
         url: str = await nursery.start(serve)
+        tune_garbage_collection()
         _write_run_file(home, url, node.network)
         try:
             task_status.started(url)

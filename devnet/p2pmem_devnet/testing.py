@@ -6,9 +6,9 @@
         await cluster.settled()
         assert bo.sees(asset)
 
-The fixture is a `Cluster` of five nodes in virtual time. `@pytest.mark.cluster(n=3, quorum=2)` changes what it is made
-of, `--cluster-seed` its seed. Without that the seed is made of the test's name, so a run can be made again; it is
-printed when the test fails.
+The fixture is a `Cluster` of five nodes in virtual time, audited when the test ends. `@pytest.mark.cluster(n=3,
+quorum=2)` changes what it is made of (`audit=False` leaves the audit out), `--cluster-seed` its seed. Without that the
+seed is made of the test's name, so a run can be made again; it is printed when the test fails.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "cluster(n=5, seed=..., quorum=..., ...): what the `cluster` fixture is made of")
+    config.addinivalue_line(
+        "markers", "cluster(n=5, seed=..., quorum=..., audit=True, ...): what the `cluster` fixture is made of"
+    )
 
 
 def seed_of(request: pytest.FixtureRequest) -> int:
@@ -75,6 +77,9 @@ async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
     settings: dict[str, Any] = dict(marker.kwargs) if marker is not None else {}
     settings.setdefault("n", 5)
     settings.setdefault("seed", seed_of(request))
+    audited = settings.pop("audit", True)
     request.node.stash[_SEED_KEY] = settings["seed"]
     async with Cluster(**settings) as made:
         yield made
+        if audited:
+            made.audit()

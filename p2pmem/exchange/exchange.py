@@ -26,7 +26,7 @@ from typing import Final
 import trio
 from p2pmem_jobs import Clock, Listener, Signal
 from p2pmem_protocol.errors import MisuseError, OutsideError, RefusedError
-from p2pmem_protocol.frames import Peers
+from p2pmem_protocol.frames import GraphState, Peers
 from p2pmem_protocol.gossip import Close, Command, Compare, Gossip, GossipStatistics, Reconcile, Wake
 from p2pmem_protocol.hello import SYNC_PROTOCOL
 from p2pmem_protocol.kinds import Kind
@@ -337,6 +337,11 @@ class Exchange:
     def last_comparisons(self) -> dict[tuple[PeerId, GraphId], LastComparison]:
         return dict(self._compared)
 
+    @property
+    def recent_bytes(self) -> int:
+        """How much is kept in memory so that relaying does not read the disk."""
+        return self._recent.size_bytes
+
     def gossip_statistics(self) -> GossipStatistics:
         return self._gossip.statistics()
 
@@ -370,12 +375,17 @@ class Exchange:
         """Whom to ask for content: members, and of an open graph whoever we read it from."""
         return [*self._members(graph), *(self.open_reading.peers() if self._sessions.is_open(graph) else ())]
 
-    def _found_equal(self, peer: PeerId, graphs: Collection[GraphId]) -> None:
+    def _found_equal(self, peer: PeerId, states: Collection[GraphState]) -> None:
         """A peer asked for our state of these graphs and has the same: as good as having asked it."""
+        now_ms = self._clock.now_ms()
+        graphs = frozenset(GraphId(state.graph) for state in states)
+        for state in states:
+            same = Comparison(GraphId(state.graph), True, state.count, state.count, 0)
+            self._compared[peer, same.graph] = LastComparison(same, now_ms)
         comparer, session = self._comparers.get(peer), self._sessions.get(peer)
         if comparer is None or session is None or any(self._holdings.wanted_attachments(graph) for graph in graphs):
             return
-        if self._sessions.graphs_of(session) <= frozenset(graphs):
+        if self._sessions.graphs_of(session) <= graphs:
             comparer.rest(self._spread(), equal=True)
 
     async def _compare_with(self, session: Session, comparer: _Comparer) -> None:

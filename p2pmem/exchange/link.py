@@ -49,6 +49,10 @@ class Recent:
     def get(self, item_id: bytes) -> bytes | None:
         return self._items.get(item_id)
 
+    @property
+    def size_bytes(self) -> int:
+        return self._bytes
+
 
 class Link:
     """Reads and writes the frames of one session."""

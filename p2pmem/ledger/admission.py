@@ -18,7 +18,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+import trio
 from p2pmem_jobs import Blocking
+from p2pmem_protocol import record_bytes
 from p2pmem_protocol.bodies import Sealed
 from p2pmem_protocol.content import Content, check_canonical
 from p2pmem_protocol.envelope import Envelope, Item
@@ -38,6 +40,10 @@ from p2pmem.ledger.lifecycle import Transition
 log = logging.getLogger(__name__)
 
 EXPIRED_KEPT_MS: Final = 10 * MINUTE_MS
+ADMITTED_AT_ONCE: Final = 32
+"""Items in one transaction: some 20 ms of the event loop."""
+SWEPT_AT_ONCE: Final = 1_000
+"""Items of one graph that a sweep lets go in one transaction."""
 
 _WORDS = {
     Kind.SHARE: "shared",
@@ -64,30 +70,34 @@ class Admission:
     async def admit(self, items: Sequence[Offered], source: Source) -> tuple[list[Admitted], list[RefusedError]]:
         """Test and keep. Returns what became of each, and the refusals that are held against who sent them.
 
-        When it returns, what is new is on disk. Cancelled before that, it may be in the set all the same.
+        When it returns, what is new is on disk. It goes piece by piece, so that a large answer of a peer holds up
+        nobody else; cancelled between two pieces, those that were done stay.
         """
-        batch = self.new_batch(source)
         outcomes: list[Admitted] = []
         blamed: list[RefusedError] = []
-        for offered in items:
-            item_id: bytes | None = None
-            try:
-                item = offered.item
-                item_id = item.id
-                self.take(item, offered.data, batch)
-            except RefusedError as refused:
-                if refused.reason is Reason.DUPLICATE and self._is_in_set(item_id):
-                    outcomes.append(Admitted(item_id, is_new=False, reason=None))
-                    continue
-                self.refusals[refused.reason] += 1
-                if refused.reason < Reason.UNKNOWN_KIND:
-                    blamed.append(refused)
-                outcomes.append(Admitted(item_id, is_new=False, reason=refused.reason))
+        for at in range(0, len(items), ADMITTED_AT_ONCE):
+            batch = self.new_batch(source)
+            outcomes += [self._tested(offered, batch, blamed) for offered in items[at : at + ADMITTED_AT_ONCE]]
+            if batch:
+                await self._ledger.commit(batch)
             else:
-                outcomes.append(Admitted(item_id, is_new=True, reason=None))
-        if batch:
-            await self._ledger.commit(batch)
+                await trio.lowlevel.checkpoint()
         return outcomes, blamed
+
+    def _tested(self, offered: Offered, batch: Batch, blamed: list[RefusedError]) -> Admitted:
+        item_id: bytes | None = None
+        try:
+            item = offered.item
+            item_id = item.id
+            self.take(item, offered.data, batch)
+        except RefusedError as refused:
+            if refused.reason is Reason.DUPLICATE and self._is_in_set(item_id):
+                return Admitted(item_id, is_new=False, reason=None)
+            self.refusals[refused.reason] += 1
+            if refused.reason < Reason.UNKNOWN_KIND:
+                blamed.append(refused)
+            return Admitted(item_id, is_new=False, reason=refused.reason)
+        return Admitted(item_id, is_new=True, reason=None)
 
     def new_batch(self, source: Source) -> Batch:
         return Batch(self._ledger.clock.now_ms(), source)
@@ -113,8 +123,9 @@ class Admission:
                 content = _content_of(item)
 
         changes = graph.set.admit(item, size, batch.at_ms, check_rest=check_rest)
-        batch.items.append((graph.id, NewItem(item.id, item.kind, data)))
         record = graph.set.record(item.id)
+        assert record is not None
+        batch.items.append((graph.id, NewItem(item.id, item.kind, data, record_bytes.to_bytes(record))))
         if isinstance(record, SealedRecord):
             if content is not None:
                 batch.contents[record.content_hash] = content
@@ -130,7 +141,7 @@ class Admission:
         """Put what the set says has changed into the batch."""
         if not changes:
             return
-        graph.changed()
+        graph.changed(changes)
         batch.returned += [(graph.id, item_id) for item_id in changes.entered if item_id != new]
         batch.moved += [(graph.id, it.id, it.state) for it in (*changes.left, *changes.aside)]
         for departure in changes.left:
@@ -167,17 +178,26 @@ class Admission:
         return True
 
     async def sweep(self) -> int:
-        """Let go what has ended in every graph; one event an asset, one audit line a sweep. Returns how many went."""
-        batch = self.new_batch(SELF)
+        """Let go what has ended in every graph; one event an asset, one audit line a sweep. Returns how many went.
+
+        Piece by piece, each in a transaction of its own. Stopped half way, the next sweep goes on.
+        """
+        at_ms = self._ledger.clock.now_ms()
         gone = 0
-        for graph in self._ledger.graphs.values():
-            changes = graph.set.sweep(batch.at_ms)
-            gone += sum(departure.state is State.EXPIRED for departure in changes.left)
-            self.note(graph, changes, batch, word="expired")
-        if gone:
-            batch.audits.append(("sweep", f"{gone} ended"))
-        if batch:
-            await self._ledger.commit(batch)
+        more = True
+        while more:
+            batch = Batch(at_ms, SELF)
+            more = False
+            for graph in self._ledger.graphs.values():
+                changes = graph.set.sweep(at_ms, SWEPT_AT_ONCE)
+                gone += sum(departure.state is State.EXPIRED for departure in changes.left)
+                self.note(graph, changes, batch, word="expired")
+                next_ms = graph.set.next_end_ms()
+                more = more or (next_ms is not None and next_ms <= at_ms)
+            if gone and not more:
+                batch.audits.append(("sweep", f"{gone} ended"))
+            if batch:
+                await self._ledger.commit(batch)
         return gone
 
     async def purge(self) -> int:

@@ -25,13 +25,15 @@ from p2pmem.ledger.rosters import Rosters
 from p2pmem.net.dialer import Dialer
 from p2pmem.net.framing import FrameReader, send_frames
 from p2pmem.net.seam import Network, PeerId, Stream
-from p2pmem.services.membership import Membership
+from p2pmem.services.membership import TOGETHER_S, Membership
 from p2pmem.services.papers import OwnPapers
 
 log = logging.getLogger(__name__)
 
 ASK_BYTES_MAX: Final = 512 * 1024
 ASK_S_MAX: Final = 5.0
+ANSWER_S_MAX: Final = ASK_S_MAX + TOGETHER_S
+"""Who joins may have to wait until others are listed with it."""
 WAITING_MAX: Final = 100
 ASK_AGAIN_S: Final = 2.0
 JOIN_S_MAX: Final = 60.0
@@ -203,11 +205,12 @@ class Joining:
     # Answering
 
     async def _serve(self, stream: Stream) -> None:
-        with trio.move_on_after(ASK_S_MAX):
+        with trio.move_on_after(ASK_S_MAX) as scope:
             try:
                 data = await FrameReader(stream, frame_max_bytes=ASK_BYTES_MAX).receive()
                 if data is None:
                     return
+                scope.deadline = trio.current_time() + ANSWER_S_MAX
                 answer = await self._answer(Ask.decode(data, self._ledger.network, stream.peer), stream.peer)
                 await send_frames(stream, answer.encode())
                 await stream.close_write()
