@@ -49,7 +49,7 @@ from p2pmem.services.chain_watch import ChainWatch
 from p2pmem.services.drafting import Drafting
 from p2pmem.services.duties import Duties
 from p2pmem.services.joining import Joining
-from p2pmem.services.keeper import Keeper
+from p2pmem.services.keeper import Keeper, since_boot_ms, virtual_ms
 from p2pmem.services.membership import Membership
 from p2pmem.services.node_face import NodeFace, Services
 from p2pmem.services.papers import OwnPapers
@@ -208,7 +208,7 @@ class _Built:
         self._drafting = Drafting(ledger, self._signing, imports, at.blocking)
         self._make_membership(keyring, papers)
         self._make_jobs()
-        self._keeper = Keeper(ledger, self._admission)
+        self._keeper = Keeper(ledger, self._admission, virtual_ms if at.inline else since_boot_ms)
         self._watch = self._make_watch(chain) if chain else None
 
     def _make_exchange(self, papers: OwnPapers) -> None:
