@@ -20,6 +20,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from math import isinf
 from typing import Final
 
@@ -57,6 +58,7 @@ AFTER_NEWS_S: Final = 10.0
 AFTER_NEWS_MEMBERS: Final = 3
 DIFFERS_PAUSE_S: Final = 1.0
 CLOCK_LOOK_S: Final = 3600.0
+FOLLOW_HEAD_S: Final = 2.0
 NO_PROGRESS_PAUSE_S: Final = 5.0
 
 
@@ -200,6 +202,7 @@ class Exchange:
             recent=self._recent,
             raw=self._raw,
             do=self._do,
+            follow_head=partial(self._follow_head, peer),
         )
         comparer = _Comparer()
         self._links[peer], self._comparers[peer] = link, comparer
@@ -217,6 +220,16 @@ class Exchange:
             self._want_all(None)
             with trio.CancelScope(shield=True):
                 await self.client.forget(peer)
+
+    async def _follow_head(self, peer: PeerId, graph: GraphId) -> None:
+        """Ask a member for its newest roster, for a moment; whatever fails is left to comparisons."""
+        with trio.move_on_after(FOLLOW_HEAD_S):
+            try:
+                await self.client.follow_head(peer, graph)
+            except RefusedError as error:
+                self._penalise(peer, error)
+            except OutsideError as error:
+                log.info("head.not_followed", extra={"peer": peer, "why": type(error).__name__})
 
     async def _read(self, link: Link) -> None:
         try:
