@@ -38,6 +38,7 @@ from p2pmem.ledger.ledger_holdings import LedgerHoldings
 from p2pmem.ledger.rosters import Rosters
 from p2pmem.net.flood import open_flood
 from p2pmem.net.penalties import Penalties
+from p2pmem.net.reach import worth_telling
 from p2pmem.net.seam import Network, OpenNetwork
 from p2pmem.net.sessions import Sessions
 from p2pmem.net.topics import OpenTopics
@@ -402,7 +403,7 @@ class _Built:
     def _announce(self) -> tuple[str, ...]:
         """Where others can dial us: what was set, when something was; a router's inside is of no use to them."""
         named = tuple(f"{address}/p2p/{self._net.peer_id}" for address in self._settings.announce)
-        return named or self._net.addresses()
+        return worth_telling(named or self._net.addresses())
 
 
 @asynccontextmanager

@@ -44,6 +44,7 @@ from p2pmem.ledger.batch import Delta
 from p2pmem.net.dialer import Dialer
 from p2pmem.net.framing import FrameReader
 from p2pmem.net.greet import NotWelcomeError
+from p2pmem.net.reach import may_dial_on_hearsay
 from p2pmem.net.seam import Network, PeerId, Stream
 from p2pmem.net.sessions import Session, Sessions
 from p2pmem.net.topics import OpenTopics
@@ -157,6 +158,7 @@ class Exchange:
             equal=self._found_equal,
             peers=self._peers_of,
             penalise=penalise,
+            is_member=lambda peer: sessions.get(peer) is not None,
         )
         self.dialer = Dialer(network, self._connected, chance)
         self.fetching = Fetching(holdings, self.client, self._sources, penalise, chance)
@@ -478,8 +480,10 @@ class Exchange:
             trying = len(self.dialer.wanted() - connected)
             if len(connected) + min(trying, DIALLED_AT_ONCE) >= CONNECTED_ENOUGH:
                 return
+            if not may_dial_on_hearsay(address, self._announce()):
+                continue
             try:
-                self.dialer.want(address)
+                self.dialer.hear(address)
             except MisuseError:
                 continue
         for address in self.client.known_addresses(session.peer)[:1]:
