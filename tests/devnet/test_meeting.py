@@ -92,7 +92,7 @@ async def test_a_member_that_tells_of_a_thousand_peers_makes_others_dial_few_and
     bo.inside.exchange._peers_of = lambda peer, asked: lies  # type: ignore[method-assign]
     bo.inside.exchange.server._peers = bo.inside.exchange._peers_of
     await ada.change_members(MemberChange(set=(NewMember(str(bo.address), ("writer",), "bo"),), m=1))
-    await cluster.advance(seconds=10)
+    await cluster.advance(seconds=1)
     assert 20 < len(ada.inside.exchange.dialer.wanted()) <= 140
     await cluster.advance(hours=2)
     assert ada.inside.exchange.dialer.wanted() <= {it.inside.network.peer_id for it in (bo, cy)}
