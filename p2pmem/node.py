@@ -462,6 +462,18 @@ def tune_garbage_collection() -> None:
     gc.set_threshold(20_000, 20, 50)
 
 
+@asynccontextmanager
+async def _open_discovery(config: Config, node: Node) -> AsyncIterator[None]:
+    """Members on the same network find this node, and it them, when the configuration wants it."""
+    if not config.mdns:
+        yield
+        return
+    from p2pmem.net.mdns import open_mdns
+
+    async with open_mdns(worth_telling(node.network.addresses()), node.exchange.hear_of, os.urandom):
+        yield
+
+
 async def run_node(
     home: Home,
     config: Config,
@@ -493,6 +505,7 @@ async def run_node(
         open_node(
             settings, keyring, network, Places.of(home), surroundings, chain, partial(open_gossip, identity_seed=seed)
         ) as node,
+        _open_discovery(config, node),
         trio.open_nursery() as nursery,
     ):
         serve = partial(serve_http, node.face, token, config.http_host, config.http_port, stop=stopping)
