@@ -415,7 +415,10 @@ class Face(Protocol):
     async def seal(self, graph: str, name: str) -> DraftView: ...
 
     async def share(self, graph: str, name: str, *, ttl_ms: int | None) -> JobView:
-        """Seal if unsealed, and share the draft `name`. Sharing the same again renews it."""
+        """Seal if unsealed, and share the draft `name`. Sharing the same again renews it.
+
+        Raises a `MisuseError` when it cannot be; then nothing is shared, and there is no job.
+        """
 
     async def share_data(
         self,

@@ -53,7 +53,7 @@ from p2pmem.services.delegating import Delegating
 from p2pmem.services.drafting import Drafting
 from p2pmem.services.duties import Duties
 from p2pmem.services.joining import Joining
-from p2pmem.services.keeper import Keeper
+from p2pmem.services.keeper import Keeper, since_boot_ms, virtual_ms
 from p2pmem.services.member_desk import MemberDesk
 from p2pmem.services.membership import Membership
 from p2pmem.services.node_face import NodeFace, Services
@@ -225,7 +225,7 @@ class _Built:
             ledger, keyring, papers, self._signing, self._membership, self._outgoing, self._greet_anew
         )
         self._peering = Peering(ledger, net, self._sessions, self._exchange, self._penalties, self._admission)
-        self._keeper = Keeper(ledger, self._admission)
+        self._keeper = Keeper(ledger, self._admission, virtual_ms if at.inline else since_boot_ms)
         self._watch = self._make_watch(chain) if chain else None
 
     def _make_exchange(self, papers: OwnPapers) -> None:

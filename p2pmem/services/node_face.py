@@ -63,6 +63,7 @@ from p2pmem.services.chain_facts import ChainFacts
 from p2pmem.services.delegating import Delegating, rights_of
 from p2pmem.services.drafting import Drafting
 from p2pmem.services.duties import Duties
+from p2pmem.services.finding import find_readable, find_version
 from p2pmem.services.job_desk import JobDesk
 from p2pmem.services.joining import Joining
 from p2pmem.services.keeper import Keeper
@@ -321,12 +322,7 @@ class NodeFace:
         found = s.ledger.named(graph)
         await self._have_room(found)
         args = ShareArgs(found.id, bytes(s.signing.default_agent), check_name(name), ttl_ms)
-        try:
-            record = await s.sharing.share_at_once(args)
-        except MisuseError:
-            # A job of its own keeps what stood in the way, for who looks later.
-            return await self._submit(s.sharing.share, args)
-        return await self._shared(record)
+        return await self._shared(await s.sharing.share_at_once(args))
 
     async def share_data(
         self,
@@ -363,14 +359,20 @@ class NodeFace:
     async def endorse(self, graph: str, reference: str, *, reason: str, withdraw: bool) -> JobView:
         s = self._s
         found, _, view = self._version(graph, reference)
-        args = EndorseArgs(
-            SubjectArgs.of(found.id, view.key), bytes(s.signing.default_agent), withdraw=withdraw, reason=reason
-        )
+        agent = s.signing.default_agent
+        if agent in (view.key.author, *view.principals) and not withdraw:
+            raise MisuseError(f"{view.key.asset} is your own: an endorsement counts from somebody else only")
+        args = EndorseArgs(SubjectArgs.of(found.id, view.key), bytes(agent), withdraw=withdraw, reason=reason)
         return await self._submit(s.verifying.endorse, args)
 
     async def verify(self, graph: str, reference: str, *, deadline_ms: int | None) -> JobView:
         s = self._s
         found, _, view = self._version(graph, reference)
+        if found.head is None or found.head.quorum.is_none:
+            raise MisuseError(
+                f"{found.name} has no quorum, so nothing can be verified in it: its owner sets one with "
+                "`p2pmem graph members --m M`, once there are members who are verifiers"
+            )
         until_ms = deadline_ms or s.clock.now_ms() + DEADLINE_DEFAULT_MS
         if until_ms <= s.clock.now_ms():
             raise MisuseError("the deadline has passed; give one that is to come")
@@ -454,17 +456,16 @@ class NodeFace:
     # Reading
 
     def _version(self, graph: str, reference: str) -> tuple[LedgerGraph, AssetView, VersionView]:
-        """A version by reference: the one named, or the newest that is visible."""
+        """A version by reference, to say something about it."""
         s = self._s
         found = s.ledger.named(graph)
-        key, number = parse_reference(reference, s.signing.default_agent)
-        asset = asset_view(found.set, key, s.clock.now_ms())
-        candidates = [it for it in asset.versions if number in (None, it.key.version)]
-        visible = [it for it in candidates if it.is_visible]
-        chosen = visible if number is None else candidates
-        if not chosen:
-            raise NotFoundError(f"{reference} is not in {found.name}: it has expired, was retracted, or never came")
-        return found, asset, chosen[0]
+        return found, *find_version(found, reference, s.signing.default_agent, s.clock.now_ms())
+
+    def _readable(self, graph: str, reference: str) -> tuple[LedgerGraph, AssetView, VersionView]:
+        """A version by reference, to read it."""
+        s = self._s
+        found = s.ledger.named(graph)
+        return found, *find_readable(found, reference, s.signing.default_agent, s.clock.now_ms())
 
     async def versions(
         self, graph: str, *, layer: Layer | None, min_trust: str | None, min_m: int = 0
@@ -481,7 +482,7 @@ class NodeFace:
         return tuple(view for view in views if layer in (None, view.layer))
 
     async def version(self, graph: str, reference: str) -> face.VersionView:
-        found, asset, view = self._version(graph, reference)
+        found, asset, view = self._readable(graph, reference)
         return self._s.showing.version(found, asset, view, Floor())
 
     async def history(self, graph: str, reference: str) -> HistoryView:
@@ -500,18 +501,18 @@ class NodeFace:
         return roster_file(self._s.ledger.named(graph))
 
     async def content(self, graph: str, reference: str) -> bytes:
-        _, _, view = self._version(graph, reference)
+        _, _, view = self._readable(graph, reference)
         data = self._s.ledger.content(view.content_hash)
         if data is None or view.hidden_by is not None:
             raise NotFoundError(f"the content of {reference} is not held here")
         return data
 
     async def certificate(self, graph: str, reference: str) -> CertificateView:
-        found, _, view = self._version(graph, reference)
+        found, _, view = self._readable(graph, reference)
         return self._s.certifying.certificate(found, view)
 
     async def proof(self, graph: str, reference: str, statement: str) -> dict[str, object]:
-        found, _, view = self._version(graph, reference)
+        found, _, view = self._readable(graph, reference)
         content = check_canonical(await self.content(graph, reference))
         line = statement.strip().encode() + b"\n"
         lines = content.lines()

@@ -16,6 +16,7 @@ from p2pmem_protocol.content import Content
 from p2pmem_protocol.envelope import Envelope
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.kinds import Kind
+from p2pmem_protocol.limits import DAY_MS
 from p2pmem_protocol.names import Address, AssetKey, GraphId, VersionKey
 from p2pmem_protocol.view import Anchored, asset_view, copies
 
@@ -166,7 +167,8 @@ class SharingJobs:
         life_ms = ttl_ms if ttl_ms is not None else limits.ttl_default_ms
         if not 0 < life_ms <= limits.ttl_max_ms:
             raise MisuseError(
-                f"a life of {life_ms} ms is not possible in {graph.name}: it is from 1 to {limits.ttl_max_ms} ms"
+                f"a life of {life_ms / DAY_MS:g} days is not possible in {graph.name}: "
+                f"there the most is {limits.ttl_max_ms / DAY_MS:g} days, and the least 1 ms"
             )
         return self._ledger.clock.now_ms() + life_ms
 
