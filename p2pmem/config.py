@@ -31,6 +31,8 @@ label = "{label}"
 listen = "{listen}"
 # Public addresses to put into invites, when they differ from where we listen (behind NAT, say). Comma between them.
 announce = ""
+# Find members on the same local network by multicast DNS. Others there then see that a peer is here, and nothing else.
+mdns = false
 
 [http]
 # The HTTP interface: for this machine only, unless you know what you do.
@@ -67,6 +69,7 @@ class Config:
     label: str = ""
     listen: str = "/ip4/127.0.0.1/tcp/0"
     announce: tuple[str, ...] = ()
+    mdns: bool = False
     http_host: str = "127.0.0.1"
     http_port: int = 0
     chain_rpc: str = ""
@@ -98,6 +101,7 @@ _PLACES: Final = {
     "label": ("node", "label"),
     "listen": ("peer", "listen"),
     "announce": ("peer", "announce"),
+    "mdns": ("peer", "mdns"),
     "http_host": ("http", "host"),
     "http_port": ("http", "port"),
     "chain_rpc": ("chain", "rpc"),
@@ -174,6 +178,10 @@ def _typed(values: Mapping[str, object]) -> Config:
                 typed[name] = float(str(value))
             except ValueError:
                 raise MisuseError(f"{section}.{key} is {value!r}: a number is needed") from None
+        elif wanted is bool:
+            if str(value).lower() not in ("true", "false"):
+                raise MisuseError(f"{section}.{key} is {value!r}: true or false is needed")
+            typed[name] = str(value).lower() == "true"
         elif wanted is str:
             typed[name] = str(value)
         else:

@@ -38,6 +38,7 @@ from p2pmem.ledger.ledger_holdings import LedgerHoldings
 from p2pmem.ledger.rosters import Rosters
 from p2pmem.net.flood import open_flood
 from p2pmem.net.penalties import Penalties
+from p2pmem.net.reach import worth_telling
 from p2pmem.net.seam import Network, OpenNetwork
 from p2pmem.net.sessions import Sessions
 from p2pmem.net.topics import OpenTopics
@@ -402,7 +403,7 @@ class _Built:
     def _announce(self) -> tuple[str, ...]:
         """Where others can dial us: what was set, when something was; a router's inside is of no use to them."""
         named = tuple(f"{address}/p2p/{self._net.peer_id}" for address in self._settings.announce)
-        return named or self._net.addresses()
+        return worth_telling(named or self._net.addresses())
 
 
 @asynccontextmanager
@@ -461,6 +462,18 @@ def tune_garbage_collection() -> None:
     gc.set_threshold(20_000, 20, 50)
 
 
+@asynccontextmanager
+async def _open_discovery(config: Config, node: Node) -> AsyncIterator[None]:
+    """Members on the same network find this node, and it them, when the configuration wants it."""
+    if not config.mdns:
+        yield
+        return
+    from p2pmem.net.mdns import open_mdns
+
+    async with open_mdns(worth_telling(node.network.addresses()), node.exchange.hear_of, os.urandom):
+        yield
+
+
 async def run_node(
     home: Home,
     config: Config,
@@ -492,6 +505,7 @@ async def run_node(
         open_node(
             settings, keyring, network, Places.of(home), surroundings, chain, partial(open_gossip, identity_seed=seed)
         ) as node,
+        _open_discovery(config, node),
         trio.open_nursery() as nursery,
     ):
         serve = partial(serve_http, node.face, token, config.http_host, config.http_port, stop=stopping)
