@@ -47,7 +47,17 @@ poll_s = 1.0
 [review]
 # What this node's verifier does with a proposal: auto checks bytes, root and seal, and approves; manual asks you.
 policy = "auto"
+
+[share]
+# Share again what this node's agents shared, before it ends. What one does not renew is forgotten by all.
+renew = false
+
+[disk]
+# With less than so many megabytes free, nothing of others is taken in any more; members see the node as partial.
+free_min_mb = 200
 """
+
+FREE_DISK_MIN_MB: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +76,15 @@ class Config:
     chain_confirmations: int = 1
     chain_poll_s: float = 1.0
     review_policy: str = "auto"
+    share_renew: bool = False
+    free_disk_min_mb: int = FREE_DISK_MIN_MB
 
     def __post_init__(self) -> None:
         network_id(self.network)
         if self.review_policy not in ("auto", "manual"):
             raise MisuseError(f"review.policy is {self.review_policy!r}: auto and manual are possible")
+        if self.free_disk_min_mb < 0:
+            raise MisuseError(f"disk.free_min_mb is {self.free_disk_min_mb}: 0 and more are possible")
         if not 0 <= self.http_port <= 65_535:
             raise MisuseError(f"http.port is {self.http_port}: 0 to 65535 are possible")
         if bool(self.chain_rpc) != bool(self.chain_contract):
@@ -90,6 +104,8 @@ _PLACES: Final = {
     "chain_confirmations": ("chain", "confirmations"),
     "chain_poll_s": ("chain", "poll_s"),
     "review_policy": ("review", "policy"),
+    "share_renew": ("share", "renew"),
+    "free_disk_min_mb": ("disk", "free_min_mb"),
 }
 
 
@@ -145,7 +161,11 @@ def _typed(values: Mapping[str, object]) -> Config:
             continue
         value, wanted = values[name], types[name]
         section, key = _PLACES[name]
-        if wanted is int:
+        if wanted is bool:
+            if value not in (True, False, "true", "false"):
+                raise MisuseError(f"{section}.{key} is {value!r}: true and false are possible")
+            typed[name] = value in (True, "true")
+        elif wanted is int:
             try:
                 typed[name] = int(str(value))
             except ValueError:

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import random
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.names import Address, network_id
 
 from p2pmem import crash_points
-from p2pmem.config import Config
+from p2pmem.config import FREE_DISK_MIN_MB, Config
 from p2pmem.exchange.exchange import Exchange
 from p2pmem.face import Face
 from p2pmem.home import Home, read_secret
@@ -46,10 +47,12 @@ from p2pmem.services.auditing import Auditing
 from p2pmem.services.certifying import Certifying
 from p2pmem.services.chain_facts import ChainFacts
 from p2pmem.services.chain_watch import ChainWatch
+from p2pmem.services.disk_watch import DiskWatch, free_bytes_of
 from p2pmem.services.drafting import Drafting
 from p2pmem.services.duties import Duties
 from p2pmem.services.joining import Joining
 from p2pmem.services.keeper import Keeper, since_boot_ms, virtual_ms
+from p2pmem.services.lifetimes import Lifetimes
 from p2pmem.services.membership import Membership
 from p2pmem.services.node_face import NodeFace, Services
 from p2pmem.services.papers import OwnPapers
@@ -69,6 +72,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+FREE_DISK_MIN_BYTES: Final = FREE_DISK_MIN_MB * 1_000_000
 DRAIN_S: Final = 5.0
 PURGE_EVERY_S: Final = 300
 REVIEW_EVERY_S: Final = 600
@@ -83,6 +87,9 @@ class NodeSettings:
     label: str = ""
     announce: tuple[str, ...] = ()
     reviews_by_itself: bool = True
+    renews_own_shares: bool = False
+    free_disk_min_bytes: int = FREE_DISK_MIN_BYTES
+    """With less than that free, nothing of others is taken in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +118,7 @@ class Surroundings:
     random_bytes: Callable[[int], bytes] = os.urandom
     inline: bool = False
     crash_point: CrashPoint = no_crash
+    free_bytes: Callable[[], int] = lambda: sys.maxsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +217,10 @@ class _Built:
         self._make_membership(keyring, papers)
         self._make_jobs()
         self._keeper = Keeper(ledger, self._admission, virtual_ms if at.inline else since_boot_ms)
+        self._lifetimes = Lifetimes(ledger, self._signing, self._sharing, renews=settings.renews_own_shares)
+        self._disk = DiskWatch(
+            ledger, self._admission, at.free_bytes, settings.free_disk_min_bytes, self._exchange.compare_now
+        )
         self._watch = self._make_watch(chain) if chain else None
 
     def _make_exchange(self, papers: OwnPapers) -> None:
@@ -302,6 +314,8 @@ class _Built:
             joining=self._joining,
             duties=self._duties,
             keeper=self._keeper,
+            disk=self._disk,
+            lifetimes=self._lifetimes,
             projector=projector,
             recalling=recalling,
             queries=queries,
@@ -331,6 +345,7 @@ class _Built:
         self._ledger.listen(lambda _: self._ledger.wake())
         await nursery.start(self.node.services.projector.run)
         nursery.start_soon(self._keeper.run)
+        nursery.start_soon(self._disk.run)
         self._penalties.start()
         nursery.start_soon(self._penalties.run)
         await nursery.start(self._exchange.run)
@@ -352,6 +367,7 @@ class _Built:
         """Start what submits jobs by itself, and what the clock drives."""
         await nursery.start(run_timetable, self._chores(), self._at.clock, self._at.blocking)
         nursery.start_soon(self._duties.run)
+        nursery.start_soon(self._lifetimes.run)
         if self._watch is not None:
             nursery.start_soon(self._watch.run)
 
@@ -442,9 +458,16 @@ async def run_node(
     seed = read_secret(home.peer_key_file)
     network = Libp2pNetwork(identity_seed=seed, listen=(config.listen,), announce=config.announce)
     settings = NodeSettings(
-        config.network, config.label, config.announce, reviews_by_itself=config.review_policy == "auto"
+        config.network,
+        config.label,
+        config.announce,
+        reviews_by_itself=config.review_policy == "auto",
+        renews_own_shares=config.share_renew,
+        free_disk_min_bytes=config.free_disk_min_mb * 1_000_000,
     )
-    surroundings = Surroundings(crash_point=crash_points.from_environment())
+    surroundings = Surroundings(
+        crash_point=crash_points.from_environment(), free_bytes=partial(free_bytes_of, home.data_dir)
+    )
     async with (
         _open_chain(config, keyring) as chain,
         open_node(

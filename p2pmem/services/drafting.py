@@ -169,11 +169,7 @@ class Drafting:
         """
         draft = self.get(graph.id, key)
         if draft is None:
-            own = self.latest_own(graph.id, key)
-            data = self._ledger.content(own.content_hash) if own else None
-            if own is None or data is None:
-                raise NoSuchDraftError(f"{key.author} has neither a draft nor a sealed version {key.name!r} here")
-            return Ready(own, await self._checked(data), None)
+            return await self.ready_again(graph, key)
         if draft.seal is not None and draft.sealed_hash != keccak256(draft.content):
             raise DraftEditedError(
                 f"the draft {key.name!r} was edited after it was sealed; seal it again with `p2pmem seal`"
@@ -181,6 +177,14 @@ class Drafting:
         content = await self._checked(draft.content)
         own = self._own_of(graph, key, draft.seal, content, draft.subgraph)
         return Ready(own, content, draft)
+
+    async def ready_again(self, graph: LedgerGraph, key: AssetKey) -> Ready:
+        """The newest sealed version that went before, whatever is drafted since. Raises `NoSuchDraftError`."""
+        own = self.latest_own(graph.id, key)
+        data = self._ledger.content(own.content_hash) if own else None
+        if own is None or data is None:
+            raise NoSuchDraftError(f"{key.author} has neither a draft nor a sealed version {key.name!r} here")
+        return Ready(own, await self._checked(data), None)
 
     def ready_new(self, graph: LedgerGraph, key: AssetKey, content: Content, subgraph: str) -> Ready:
         """New content sealed as the next version of an asset, in memory as by `ready`.

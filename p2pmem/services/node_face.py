@@ -51,11 +51,13 @@ from p2pmem.recall.recalling import Recalling
 from p2pmem.services.auditing import Auditing
 from p2pmem.services.certifying import Certifying
 from p2pmem.services.chain_facts import ChainFacts
+from p2pmem.services.disk_watch import DiskWatch
 from p2pmem.services.drafting import Drafting
 from p2pmem.services.duties import Duties
 from p2pmem.services.job_desk import JobDesk
 from p2pmem.services.joining import Joining
 from p2pmem.services.keeper import Keeper
+from p2pmem.services.lifetimes import Lifetimes
 from p2pmem.services.membership import Founding, Membership
 from p2pmem.services.placing import floor_graphs, working_iri
 from p2pmem.services.projector import Projector
@@ -85,6 +87,8 @@ class Services:
     joining: Joining
     duties: Duties
     keeper: Keeper
+    disk: DiskWatch
+    lifetimes: Lifetimes
     projector: Projector
     recalling: Recalling
     queries: Queries
@@ -139,7 +143,7 @@ class NodeFace:
                 for (peer, graph), last in sorted(compared.items())
             ),
             chain=s.chain,
-            partial=False,
+            partial=s.disk.is_partial,
             warnings=self._warnings(),
         )
 
@@ -166,6 +170,19 @@ class NodeFace:
             for session in s.sessions.all()
             if not session.may_reconcile
         ]
+        if s.disk.is_partial:
+            warnings.append(
+                f"less than {s.disk.watermark_bytes // 1_000_000} MB of disk are free: nothing of others is taken in "
+                "until there is more (disk.free_min_mb)"
+            )
+        soon = s.lifetimes.ends_soon()
+        if soon:
+            first = soon[0]
+            hours = (first.ends_ms - s.clock.now_ms()) / 3_600_000
+            warnings.append(
+                f"{len(soon)} versions that your agents shared, endorsed or approved end soon, the first "
+                f"{first.key}@{first.version} in {hours:.1f} h: share again what is to stay, or publish it"
+            )
         if s.keeper.paused:
             warnings.append("the wall clock jumped by more than five minutes: nothing is swept until it is right again")
         return tuple(warnings)
