@@ -15,6 +15,8 @@ from typing import Final, get_type_hints
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.names import network_id
 
+from p2pmem.review.judging import ReviewSettings
+
 TEMPLATE: Final = """\
 # p2pmem: configuration of one node. Every setting can be overridden by P2PMEM_<SECTION>_<NAME> in the environment.
 
@@ -45,8 +47,15 @@ confirmations = 1
 poll_s = 1.0
 
 [review]
-# What this node's verifier does with a proposal: auto checks bytes, root and seal, and approves; manual asks you.
+# What this node's verifier does with a proposal, once bytes, root and seal agree: auto approves; manual asks you; shacl
+# validates against a shapes graph; exec asks a command.
 policy = "auto"
+# For shacl: the shapes, <address>/<name>@<version> in the context graph of the proposal. Needs p2pmem[shacl].
+shapes = ""
+# For exec: gets N-Quads on standard input; code 0 approves, 1 rejects, what it prints is the reason. It runs with your
+# rights on what strangers wrote: never hand that to a shell, an interpreter, or a model that can act.
+command = ""
+timeout_s = 60.0
 
 [share]
 # Share again what this node's agents shared, before it ends. What one does not renew is forgotten by all.
@@ -76,19 +85,26 @@ class Config:
     chain_confirmations: int = 1
     chain_poll_s: float = 1.0
     review_policy: str = "auto"
+    review_shapes: str = ""
+    review_command: str = ""
+    review_timeout_s: float = 60.0
     share_renew: bool = False
     free_disk_min_mb: int = FREE_DISK_MIN_MB
 
     def __post_init__(self) -> None:
         network_id(self.network)
-        if self.review_policy not in ("auto", "manual"):
-            raise MisuseError(f"review.policy is {self.review_policy!r}: auto and manual are possible")
+        ReviewSettings(self.review_policy, self.review_shapes, self.review_command, self.review_timeout_s)
         if self.free_disk_min_mb < 0:
             raise MisuseError(f"disk.free_min_mb is {self.free_disk_min_mb}: 0 and more are possible")
         if not 0 <= self.http_port <= 65_535:
             raise MisuseError(f"http.port is {self.http_port}: 0 to 65535 are possible")
         if bool(self.chain_rpc) != bool(self.chain_contract):
             raise MisuseError("chain.rpc and chain.contract are set together or not at all")
+
+    @property
+    def review(self) -> ReviewSettings:
+        """How this node's verifier comes to a verdict."""
+        return ReviewSettings(self.review_policy, self.review_shapes, self.review_command, self.review_timeout_s)
 
 
 _PLACES: Final = {
@@ -104,6 +120,9 @@ _PLACES: Final = {
     "chain_confirmations": ("chain", "confirmations"),
     "chain_poll_s": ("chain", "poll_s"),
     "review_policy": ("review", "policy"),
+    "review_shapes": ("review", "shapes"),
+    "review_command": ("review", "command"),
+    "review_timeout_s": ("review", "timeout_s"),
     "share_renew": ("share", "renew"),
     "free_disk_min_mb": ("disk", "free_min_mb"),
 }

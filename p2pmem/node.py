@@ -33,6 +33,7 @@ from p2pmem.home import Home, read_secret
 from p2pmem.importing.importer import Importer, Imports, InlineImporter
 from p2pmem.keyring import Keyring
 from p2pmem.ledger.admission import Admission
+from p2pmem.ledger.bans import LedgerBans
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.ledger.ledger_holdings import LedgerHoldings
 from p2pmem.ledger.rosters import Rosters
@@ -43,27 +44,35 @@ from p2pmem.net.sessions import Sessions
 from p2pmem.net.topics import OpenTopics
 from p2pmem.recall.recalling import Recalling
 from p2pmem.recall.text_index import open_text_index
+from p2pmem.review.judging import Judge, ReviewSettings, open_judge
 from p2pmem.services.auditing import Auditing
 from p2pmem.services.certifying import Certifying
 from p2pmem.services.chain_facts import ChainFacts
 from p2pmem.services.chain_watch import ChainWatch
+from p2pmem.services.delegating import Delegating
 from p2pmem.services.disk_watch import DiskWatch, free_bytes_of
 from p2pmem.services.drafting import Drafting
 from p2pmem.services.duties import Duties
 from p2pmem.services.joining import Joining
 from p2pmem.services.keeper import Keeper, since_boot_ms, virtual_ms
 from p2pmem.services.lifetimes import Lifetimes
+from p2pmem.services.member_desk import MemberDesk
 from p2pmem.services.membership import Membership
 from p2pmem.services.node_face import NodeFace, Services
 from p2pmem.services.papers import OwnPapers
+from p2pmem.services.peering import Peering
 from p2pmem.services.projector import Projector
 from p2pmem.services.showing import Showing
 from p2pmem.services.signing import Signing
+from p2pmem.services.signing_desk import SigningDesk
 from p2pmem.services.timetable import Chore, run_timetable
+from p2pmem.services.troubles import Troubles
+from p2pmem.services.wallets import Wallets
 from p2pmem.store.projection import OxigraphProjection, open_projection
 from p2pmem.store.query_worker import InlineQueries, Queries, open_query_workers
 from p2pmem.work.anchoring import AnchoringJobs
 from p2pmem.work.outgoing import Outgoing
+from p2pmem.work.reviewing import ReviewingJobs
 from p2pmem.work.sharing import SharingJobs
 from p2pmem.work.verifying import VerifyingJobs
 
@@ -86,7 +95,7 @@ class NodeSettings:
     network: str
     label: str = ""
     announce: tuple[str, ...] = ()
-    reviews_by_itself: bool = True
+    review: ReviewSettings = field(default_factory=ReviewSettings)
     renews_own_shares: bool = False
     free_disk_min_bytes: int = FREE_DISK_MIN_BYTES
     """With less than that free, nothing of others is taken in."""
@@ -172,7 +181,8 @@ async def open_node(
         net = await stack.enter_async_context(network)
         papers = await OwnPapers.open(keyring, ledger, net.peer_id)
         queue = Queue(database, clock=at.clock, random_bytes=at.random_bytes, crash_point=at.crash_point)
-        built = _Built(settings, keyring, ledger, net, papers, queue, imports, at, chain, topics)
+        judge = await stack.enter_async_context(open_judge(settings.review, ledger))
+        built = _Built(settings, keyring, ledger, net, papers, queue, imports, judge, at, chain, topics)
         built.build(store, queries, Projector(ledger, store, text, keyring), Recalling(ledger, text, built.showing))
         nursery = await stack.enter_async_context(_nursery())
         await built.start(nursery)
@@ -194,21 +204,24 @@ class _Built:
         papers: OwnPapers,
         queue: Queue,
         imports: Imports,
+        judge: Judge | None,
         at: Surroundings,
         chain: OpenChain | None,
         topics: OpenTopics,
     ) -> None:
         self._topics = topics
         self._settings = settings
+        self._papers = papers
         self._ledger = ledger
         self._net = net
         self._queue = queue
+        self._judge = judge
         self._at = at
         self._chain = chain
         contract = Address(chain.settings.contract) if chain else None
         self._facts = ChainFacts(ledger, chain.settings.chain_id if chain else 0, contract)
         self.showing = Showing(ledger, self._facts)
-        self._penalties = Penalties(net)
+        self._penalties = Penalties(net, LedgerBans(ledger.database), at.clock)
         self._admission = Admission(ledger, at.blocking)
         self._rosters = Rosters(ledger, self._admission)
         self._make_exchange(papers)
@@ -216,6 +229,10 @@ class _Built:
         self._drafting = Drafting(ledger, self._signing, imports, at.blocking)
         self._make_membership(keyring, papers)
         self._make_jobs()
+        self._delegating = Delegating(
+            ledger, keyring, papers, self._signing, self._membership, self._outgoing, self._greet_anew
+        )
+        self._peering = Peering(ledger, net, self._sessions, self._exchange, self._penalties, self._admission)
         self._keeper = Keeper(ledger, self._admission, virtual_ms if at.inline else since_boot_ms)
         self._lifetimes = Lifetimes(ledger, self._signing, self._sharing, renews=settings.renews_own_shares)
         self._disk = DiskWatch(
@@ -243,12 +260,14 @@ class _Built:
             clock=self._at.clock,
             chance=random.Random(self._at.random_bytes(16)),  # noqa: S311 - spreads load, keeps no secret
             announce=self._announce,
+            met=lambda graph, peer, address: self._joining.remember(graph, peer, address),
             penalise=self._penalties.punish,
             open_topics=self._topics,
         )
 
     def _make_membership(self, keyring: Keyring, papers: OwnPapers) -> None:
         self._membership = Membership(self._ledger, self._admission, self._rosters, keyring)
+        self._members = MemberDesk(self._membership, self._facts, keyring, self._ledger.clock)
         self._joining = Joining(
             network=self._net,
             ledger=self._ledger,
@@ -266,13 +285,28 @@ class _Built:
         outgoing = self._outgoing = Outgoing(ledger, self._admission)
         self._sharing = SharingJobs(ledger, self._signing, self._drafting, outgoing, self._facts, queue)
         self._verifying = VerifyingJobs(ledger, self._signing, outgoing, queue)
+        reviewing = ReviewingJobs(ledger, self._signing, outgoing, self._judge, queue)
         self._duties = Duties(
             ledger,
             outgoing,
             self._signing,
-            self._verifying,
+            reviewing,
             queue,
-            reviews_by_itself=self._settings.reviews_by_itself,
+            policy=self._settings.review.policy,
+        )
+
+    def _make_wallets(self) -> SigningDesk:
+        return SigningDesk(
+            ledger=self._ledger,
+            signing=self._signing,
+            wallets=Wallets(self._ledger, self._signing),
+            drafting=self._drafting,
+            sharing=self._sharing,
+            outgoing=self._outgoing,
+            membership=self._membership,
+            members=self._members,
+            papers=self._papers,
+            delegating=self._delegating,
         )
 
     def _make_watch(self, chain: OpenChain) -> ChainWatch:
@@ -311,11 +345,16 @@ class _Built:
             facts=self._facts,
             drafting=self._drafting,
             membership=self._membership,
+            members=self._members,
+            wallets=self._make_wallets(),
             joining=self._joining,
             duties=self._duties,
             keeper=self._keeper,
             disk=self._disk,
             lifetimes=self._lifetimes,
+            troubles=Troubles(self._ledger, self._sessions, self._keeper, self._disk, self._lifetimes),
+            delegating=self._delegating,
+            peering=self._peering,
             projector=projector,
             recalling=recalling,
             queries=queries,
@@ -340,6 +379,7 @@ class _Built:
         self._ledger.listen(self._keeper.heard)
         self._ledger.listen(self._exchange.heard)
         self._ledger.listen(self._duties.heard)
+        self._ledger.listen(self._verifying.heard)
         if self._watch is not None:
             self._ledger.listen(self._watch.heard)
         self._ledger.listen(lambda _: self._ledger.wake())
@@ -370,6 +410,12 @@ class _Built:
         nursery.start_soon(self._lifetimes.run)
         if self._watch is not None:
             nursery.start_soon(self._watch.run)
+
+    def _greet_anew(self) -> None:
+        """There is more to show in hello."""
+        self._sessions.begin_anew()
+        self._exchange.open_reading.begin_anew()
+        self._exchange.dialer.dial_soon()
 
     def _announce(self) -> tuple[str, ...]:
         """Where others can dial us: what was set, when something was; a router's inside is of no use to them."""
@@ -461,7 +507,7 @@ async def run_node(
         config.network,
         config.label,
         config.announce,
-        reviews_by_itself=config.review_policy == "auto",
+        config.review,
         renews_own_shares=config.share_renew,
         free_disk_min_bytes=config.free_disk_min_mb * 1_000_000,
     )

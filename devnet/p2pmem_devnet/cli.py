@@ -12,9 +12,8 @@ from p2pmem_protocol.errors import MisuseError
 
 from p2pmem.api.problems import Exit, row_of
 from p2pmem_devnet.control import give
-from p2pmem_devnet.group import StoryError
+from p2pmem_devnet.errors import InterruptedRunError, StoryError
 from p2pmem_devnet.options import Options, Order, parse
-from p2pmem_devnet.running import Interrupted, run
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return Exit.OK.value
         as_json = asked.json
         return _run(asked).value
-    except (Interrupted, KeyboardInterrupt):
+    except (InterruptedRunError, KeyboardInterrupt):
         print("devnet: interrupted; everything that was started has ended", file=sys.stderr)
         return Exit.INTERRUPTED.value
     except Exception as error:
@@ -35,6 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: Options) -> Exit:
+    from p2pmem_devnet.running import run  # heavy, and an order needs none of it
+
     return trio.run(run, options)
 
 

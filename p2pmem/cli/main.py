@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from p2pmem.api.codec import dumps
 from p2pmem.api.problems import BUG, Exit, problem_of, row_of
-from p2pmem.cli import checking, following, graphs, here, memory, reading
+from p2pmem.cli import checking, following, graphs, here, memory, peers, reading
 from p2pmem.cli.command import Command, Context, make_parser
 from p2pmem.cli.output import Output
 from p2pmem.home import Home
@@ -21,6 +21,7 @@ COMMANDS: tuple[Command, ...] = (
     *memory.COMMANDS,
     *reading.COMMANDS,
     *following.COMMANDS,
+    *peers.COMMANDS,
     *checking.COMMANDS,
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -106,10 +107,16 @@ def _draft_state(draft: DraftView) -> str:
 
 
 def level(trust: TrustView) -> str:
-    """The level, always with M of N."""
-    shown = f"{trust.level} ({trust.approvals} approvals, {trust.m} of {trust.n} needed)" if trust.m else trust.level
-    methods = f", {' '.join(trust.methods)}" if trust.methods else ""
-    return f"{shown}{methods}{', IN CONFLICT' if trust.conflict else ''}"
+    """The level, always with M of N: `ConsensusVerified, 3 of 4, 3 needed, 2 manual, 1 auto`."""
+    parts = [trust.level]
+    if trust.m:
+        parts.append(f"{trust.approvals} of {trust.n}, {trust.m} needed")
+        parts += [f"{number} {method}" for method, number in sorted(Counter(trust.methods).items(), reverse=True)]
+    if trust.rejections:
+        parts.append(f"{trust.rejections} rejected")
+    if trust.conflict:
+        parts.append("IN CONFLICT")
+    return ", ".join(parts)
 
 
 def life(version: VersionView) -> str:
@@ -197,7 +204,7 @@ def show_job(job: JobView) -> str:
 def _advice(job: JobView) -> str:
     if job.state == "outcome_unknown":
         return f"look outside whether it happened, then `p2pmem job resolve {job.id} --as succeeded|failed|retry`"
-    return f"`p2pmem job retry {job.id}`" if job.state == "failed" else ""
+    return f"when that is mended, `p2pmem job retry {job.id}`" if job.state == "failed" else ""
 
 
 def _result(result: object, reference: str) -> list[tuple[str, str]]:
@@ -212,7 +219,7 @@ def _result(result: object, reference: str) -> list[tuple[str, str]]:
 def _field(name: str, value: object) -> str:
     if name.endswith("_ms") and isinstance(value, int):
         return show_time(value) if value else ""
-    return "" if value is None else clean(str(value))
+    return clean(str(value)) if value or value is False else ""
 
 
 def show_jobs(jobs: Sequence[JobView]) -> str:

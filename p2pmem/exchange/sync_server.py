@@ -61,7 +61,7 @@ class SyncServer:
         may_read: Callable[[PeerId, GraphId], bool],
         may_have: Callable[[PeerId, GraphId], bool],
         differs: Callable[[PeerId, GraphId], None],
-        equal: Callable[[PeerId, Collection[GraphId]], None],
+        equal: Callable[[PeerId, Collection[GraphState]], None],
         peers: Callable[[PeerId, Peers], tuple[str, ...]],
         penalise: Callable[[PeerId, RefusedError], None],
     ) -> None:
@@ -123,7 +123,7 @@ class SyncServer:
         agreed_ms = max(now_ms, theirs.clock_ms)
         if not clocks_agree(now_ms, theirs.clock_ms):
             return Heads(now_ms)
-        equal: list[GraphId] = []
+        equal: list[GraphState] = []
         for state in theirs.graphs:
             graph = GraphId(state.graph)
             if not self._may_read(peer, graph):
@@ -133,7 +133,7 @@ class SyncServer:
             if (mine.head, mine.count, mine.fingerprint) != (state.head, state.count, state.fingerprint):
                 self._differs(peer, graph)
             else:
-                equal.append(graph)
+                equal.append(mine)
         self._equal(peer, equal)
         return Heads(now_ms, tuple(ours))
 

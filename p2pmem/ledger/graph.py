@@ -8,6 +8,7 @@ from typing import Final
 
 from p2pmem_protocol.errors import RefusedError
 from p2pmem_protocol.graphset import GraphSet
+from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.heads import HeadChain
 from p2pmem_protocol.holdings import Changes
 from p2pmem_protocol.kinds import Kind
@@ -53,6 +54,15 @@ class LedgerGraph:
     def head_id(self) -> bytes:
         """The id of the adopted head, empty when there is none."""
         return self.head.id if self.head else b""
+
+    @property
+    def stand(self) -> bytes:
+        """What tells peers apart that know other rosters: the head, and where it is forked also by which branches.
+
+        Of a fork the head is the parent, so whoever has seen neither branch has the same head and must hear of it too.
+        """
+        state = self.headers.head()
+        return keccak256(self.head_id + b"".join(state.branches)) if state.forked else self.head_id
 
     def is_member(self, agent: Address) -> bool:
         return self.head is not None and (agent in self.head.body.by_address or agent == self.head.header.owner)

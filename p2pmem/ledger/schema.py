@@ -86,4 +86,18 @@ CREATE TABLE audit_payload(entry INTEGER PRIMARY KEY, salt BLOB NOT NULL, payloa
 CREATE TABLE setting(key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 """
 
-MIGRATIONS: Final = (_FIRST,)
+_SECOND: Final = """
+-- Who acts for whom: given by a principal whose key is here, or held by an agent whose key is here.
+CREATE TABLE delegation(
+    principal BLOB NOT NULL, agent BLOB NOT NULL, serial INTEGER NOT NULL, label TEXT NOT NULL, rights INTEGER NOT NULL,
+    signature BLOB NOT NULL, at_ms INTEGER NOT NULL, PRIMARY KEY(principal, agent, serial)
+) STRICT;
+
+-- Peers that are kept out, or were not long ago. `until_ms` -1: for good.
+CREATE TABLE ban(
+    peer TEXT PRIMARY KEY, until_ms INTEGER NOT NULL, reason TEXT NOT NULL, times INTEGER NOT NULL,
+    last_ms INTEGER NOT NULL
+) STRICT;
+"""
+
+MIGRATIONS: Final = (_FIRST, _SECOND)

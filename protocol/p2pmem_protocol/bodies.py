@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum, unique
+from functools import cached_property
 from typing import Final, TypeAlias
 
 from p2pmem_protocol.cbor import Value
@@ -38,18 +39,30 @@ class Context:
 
 @dataclass(frozen=True)
 class ContentRef:
-    """Content by size alone: inline up to `CONTENT_INLINE_BYTES_MAX`, an attachment above. One legal form for each."""
+    """Content by size alone: inline up to `CONTENT_INLINE_BYTES_MAX`, an attachment above. One legal form for each.
 
-    hash: bytes
+    `attached` is the keccak256 of an attachment, and None where the bytes are inline.
+    """
+
     length: int
     inline: bytes | None
+    attached: bytes | None = None
+
+    @cached_property
+    def hash(self) -> bytes:
+        """keccak256 of the content, computed where it is asked for: most of what arrives is known already."""
+        if self.inline is not None:
+            return keccak256(self.inline)
+        assert self.attached is not None
+        return self.attached
 
     @classmethod
     def of(cls, content: bytes) -> ContentRef:
         if not 0 < len(content) <= CONTENT_BYTES_MAX:
             raise MisuseError(f"content has 1 to {CONTENT_BYTES_MAX} bytes, this one {len(content)}; split it")
-        inline = content if len(content) <= CONTENT_INLINE_BYTES_MAX else None
-        return cls(keccak256(content), len(content), inline)
+        if len(content) <= CONTENT_INLINE_BYTES_MAX:
+            return cls(len(content), content)
+        return cls(len(content), None, keccak256(content))
 
     def to_value(self) -> Value:
         return self.inline if self.inline is not None else [self.hash, self.length]
@@ -61,7 +74,7 @@ class ContentRef:
                 raise RefusedError(
                     Reason.CONTENT_NOT_ATTACHED_RIGHT, f"inline content has 1 to {CONTENT_INLINE_BYTES_MAX} bytes"
                 )
-            return cls(keccak256(value), len(value), value)
+            return cls(len(value), value)
         match value:
             case [bytes() as digest, int() as length] if len(digest) == 32:
                 if not CONTENT_INLINE_BYTES_MAX < length <= CONTENT_BYTES_MAX:
@@ -69,7 +82,7 @@ class ContentRef:
                         Reason.CONTENT_NOT_ATTACHED_RIGHT,
                         f"attached content has {CONTENT_INLINE_BYTES_MAX + 1} to {CONTENT_BYTES_MAX} bytes",
                     )
-                return cls(digest, length, None)
+                return cls(length, None, digest)
         raise RefusedError(Reason.BAD_SHAPE, "content is neither bytes nor a hash with a length")
 
 

@@ -10,7 +10,7 @@ checked by `check`, because most of what arrives twice is known by its id before
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from functools import cached_property
 from typing import Final
 
@@ -49,17 +49,19 @@ class Unsigned:
     issued_at_ms: int
     expires_at_ms: int
     body: Body
-    body_bytes: bytes = field(default=b"", compare=False, repr=False)
-    """The encoding of `body`, which is what is signed. Whoever decoded the body gives the bytes that he read."""
+    body_bytes: bytes = field(init=False, compare=False, repr=False)
+    """The encoding of `body`, which is what is signed."""
+    read_from: InitVar[bytes | None] = None
+    """The bytes that `body` was read from, where it was read: they are not made again."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, read_from: bytes | None) -> None:
         if self.kind in EVIDENCE or not isinstance(self.body, BODIES[self.kind]):
             raise MisuseError(f"a {type(self.body).__name__} is not the body of a {self.kind.word}")
         problem = life_problem(self.kind, self.issued_at_ms, self.expires_at_ms)
         if problem:
             raise MisuseError(problem)
-        if not self.body_bytes:
-            object.__setattr__(self, "body_bytes", cbor.encode(self.body.to_value()))
+        encoded = cbor.encode(self.body.to_value()) if read_from is None else read_from
+        object.__setattr__(self, "body_bytes", encoded)
         if len(self.body_bytes) > BODY_BYTES_MAX:
             raise MisuseError(f"the body has {len(self.body_bytes)} bytes, at most {BODY_BYTES_MAX} are possible")
 
@@ -198,7 +200,7 @@ class Envelope:
 
 
 Item = Envelope | Evidence
-_EVIDENCE_NUMBERS: Final = frozenset(int(kind) for kind in EVIDENCE)
+_EVIDENCE_NUMBERS: Final = tuple(int(kind) for kind in EVIDENCE)
 
 
 def decode_item(data: bytes) -> Item:
@@ -207,7 +209,7 @@ def decode_item(data: bytes) -> Item:
     Raises `RefusedError`; with `UNKNOWN_KIND` for a kind of a later release, which is skipped and nobody's fault.
     """
     value = cbor.decode(data, limit_bytes=ITEM_BYTES_MAX)
-    if isinstance(value, dict) and any(value.get(3) == number for number in _EVIDENCE_NUMBERS):
+    if isinstance(value, dict) and value.get(3) in _EVIDENCE_NUMBERS:
         return Evidence.from_value(value)
     return Envelope.from_value(value)
 
@@ -223,11 +225,13 @@ def life_problem(kind: Kind, issued_at_ms: int, expires_at_ms: int) -> str | Non
     return None
 
 
+_KINDS: Final = {int(kind): kind for kind in Kind}
+
+
 def _kind(number: int) -> Kind:
-    try:
-        kind = Kind(number)
-    except ValueError:
-        raise RefusedError(Reason.UNKNOWN_KIND, f"kind {number} belongs to a later release") from None
+    kind = _KINDS.get(number)
+    if kind is None:
+        raise RefusedError(Reason.UNKNOWN_KIND, f"kind {number} belongs to a later release")
     if kind in EVIDENCE:
         raise RefusedError(Reason.BAD_SHAPE, f"a {kind.word} has no outer envelope")
     return kind

@@ -6,14 +6,13 @@ the token's hash with roles, uses left and end; the string itself gives nobody a
 On the *join stream*, the only one that a stranger may open, the opener sends one `Ask` and gets one `Answer`. An `Ask`
 shows credentials, and a token or a roster chain that lists one of the agents (rule J1). Whoever is listed by the head
 gets the roster; who shows a good token becomes listed first, or waits for the owner. Of an open graph anybody who names
-it gets the roster, marked `OPEN` (rule J2). Everybody else gets `NO`: a
-stranger's question and a non-member's get one answer, the same bytes, whether or not the graph is known here.
+it gets the roster, marked `OPEN` (rule J2). Everybody else gets `NO`: a stranger's question and a non-member's get one
+answer, the same bytes, whether or not the graph is known here.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 from dataclasses import dataclass
 from enum import IntEnum, unique
 from typing import Final
@@ -67,7 +66,7 @@ class Invite:
         try:
             data = base64.b32decode(digits + "=" * (-len(digits) % 8))
             invite = cls._read(Reader(cbor.decode(data, limit_bytes=INVITE_CHARS_MAX), "an invite"))
-        except (binascii.Error, RefusedError) as error:
+        except (ValueError, RefusedError) as error:
             raise MisuseError(f"the invite is damaged ({error}); copy the whole word") from None
         if str(invite) != plain.lower():
             raise MisuseError("the invite is damaged (its last letter is not the one written); copy the whole word")

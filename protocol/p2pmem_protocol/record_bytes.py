@@ -6,8 +6,7 @@ these takes a tenth. They never come from outside and are never sent: a ledger t
 
 from __future__ import annotations
 
-from struct import Struct
-from struct import error as StructError
+from struct import Struct, error as StructError
 from typing import Final
 
 from p2pmem_protocol.credential import Right

@@ -51,7 +51,12 @@ def conversation() -> Json:
         ("with a token", Ask(greeting, proof, GRAPH, invite.token, "notes")),
         ("with a chain", Ask(greeting, proof, GRAPH, b"", "", chain)),
     )
-    answers = (("no", Answer(Reply.NO)), ("waiting", Answer(Reply.WAITING)), ("listed", Answer(Reply.LISTED, chain)))
+    answers = (
+        ("no", Answer(Reply.NO)),
+        ("waiting", Answer(Reply.WAITING)),
+        ("listed", Answer(Reply.LISTED, chain)),
+        ("open", Answer(Reply.OPEN, chain)),
+    )
     for _, ask in asks:
         assert Ask.decode(ask.encode(), NETWORK, PEER) == ask
     for _, answer in answers:
@@ -78,7 +83,7 @@ def conversation() -> Json:
         "refused_answers": [
             refused("listed without a roster", Reason.BAD_SHAPE, cbor.encode({0: 1}), Answer.decode),
             refused("no, with a roster", Reason.BAD_SHAPE, changed(answers[2][1].encode(), {0: 0}), Answer.decode),
-            refused("a reply that is none", Reason.BAD_FIELD, cbor.encode({0: 3}), Answer.decode),
+            refused("a reply that is none", Reason.BAD_FIELD, cbor.encode({0: 4}), Answer.decode),
         ],
     }
 

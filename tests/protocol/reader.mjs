@@ -446,8 +446,8 @@ const ask = map(
   [3, "token", bytes(0, 16)], [4, "label", textOf(0, 64)], [5, "chain", chain, "?"],
 );
 const readAnswer = (value) => {
-  const it = map([0, "reply", uint(0, 2)], [1, "chain", chain, "?"])(value);
-  need((it.reply === 1) === (it.chain !== undefined), "a roster with listed only");
+  const it = map([0, "reply", uint(0, 3)], [1, "chain", chain, "?"])(value);
+  need([1, 3].includes(it.reply) === (it.chain !== undefined), "a roster with listed and open only");
   return it;
 };
 

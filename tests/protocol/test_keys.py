@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import coincurve
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from p2pmem_protocol import keys
 from p2pmem_protocol.errors import MisuseError, Penalty, Reason, RefusedError
 from p2pmem_protocol.hashing import keccak256
@@ -128,6 +127,7 @@ def test_what_comes_again_is_recovered_once_and_a_refusal_each_time(monkeypatch:
         recovered.append(message)
         return real(signature, message, hasher=None)
 
+    keys._remembered_signer_of.cache_clear()
     monkeypatch.setattr(keys.coincurve.PublicKey, "from_signature_and_message", counted)
     digest = keccak256(b"a seal that is renewed")
     signature = KEY.sign(digest)

@@ -20,7 +20,7 @@ from tests.protocol import histories
 from tests.protocol.naive_view import NaivePeer, NaiveVersion, current
 from tests.protocol.world import GRAPH, HOUR, MINUTE, NETWORK, T0, root_of, size_of
 
-HISTORIES = int(os.environ.get("P2PMEM_HISTORIES", "150"))
+HISTORIES = int(os.environ.get("P2PMEM_HISTORIES", "100"))
 FIRST_SEED = int(os.environ.get("P2PMEM_FIRST_SEED", "0"))
 
 

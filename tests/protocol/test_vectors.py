@@ -24,10 +24,11 @@ from p2pmem_protocol.graphset import GraphSet
 from p2pmem_protocol.hello import Greeting, Proof
 from p2pmem_protocol.join import Answer
 from p2pmem_protocol.keys import check_signed_by
-from p2pmem_protocol.merkle import Proof as MerkleProof
-from p2pmem_protocol.merkle import verify
-from p2pmem_protocol.names import Address, GraphId, NetworkId, network_id
-from p2pmem_protocol.roster import Parts, Roster, SignedHeader
+from p2pmem_protocol.merkle import Proof as MerkleProof, verify
+from p2pmem_protocol.names import Address, GraphId, NetworkId, VersionKey, network_id
+from p2pmem_protocol.records import EvidenceRecord, record_of
+from p2pmem_protocol.roster import KeptCertificate, Parts, Quorum, Roster, SignedHeader
+from p2pmem_protocol.trust import assess
 
 ROOT = Path(__file__).parents[2]
 VECTORS = {path.stem: json.loads(path.read_text()) for path in (ROOT / "protocol" / "vectors").glob("*.json")}
@@ -163,6 +164,34 @@ def test_admission_goes_as_the_steps_say() -> None:
         expected = [(place, raw(item_id)) for place, item_id in reconciled["items"]]
         assert graph_set.reconciled(reconciled["t"]) == expected
         assert expected
+
+
+@pytest.mark.parametrize("case", VECTORS["trust"]["cases"], ids=lambda case: str(case["name"]))
+def test_trust_is_what_the_cases_say(case: dict[str, Any]) -> None:
+    author, name, version, root = VECTORS["trust"]["subject"]
+    subject = VersionKey(Address.parse(author), name, version, raw(root))
+    records = [record_of(decode_item(raw(it)), 0) for it in case["evidence"]]
+    report = assess(
+        subject,
+        [it for it in records if isinstance(it, EvidenceRecord)],
+        principals=[Address.parse(it) for it in case["principals"]],
+        quorum=_quorum(case["quorum"]) if case["quorum"] else None,
+        certificates=[
+            KeptCertificate(subject, _quorum(it["quorum"]), tuple(raw(each) for each in it["verdicts"]))
+            for it in case["kept_certificates"]
+        ],
+    )
+    assert (report.level.word, report.m, report.n) == (case["level"], case["m"], case["n"])
+    for lines, word in (
+        (report.approvals, "approvals"),
+        (report.rejections, "rejections"),
+        (report.endorsements, "endorsements"),
+    ):
+        assert sorted("0x" + line.id.hex() for line in lines) == case[word]
+
+
+def _quorum(shown: dict[str, Any]) -> Quorum:
+    return Quorum(graph(), shown["serial"], shown["m"], tuple(Address.parse(it) for it in shown["verifiers"]))
 
 
 def test_both_forms_of_the_certificate_say_the_same() -> None:

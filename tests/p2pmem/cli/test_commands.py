@@ -35,7 +35,7 @@ from .processes import ENVIRONMENT, P2PMEM
 PROMISED = """
 init run config_show join draft drafts discard seal share publish endorse verify retract recall query versions
 show content status peers changes graph_create graph_list graph_show graph_members graph_invite graph_requests
-graph_approve graph_refuse graph_leave review_list review_approve review_reject job_list job_show job_watch
+graph_approve graph_refuse graph_leave graph_follow review_list review_approve review_reject job_list job_show job_watch
 job_cancel job_retry job_resolve trust_explain trust_export trust_check proof_export proof_check
 """.split()  # noqa: SIM905 - reads as a list
 HEAVY = {
