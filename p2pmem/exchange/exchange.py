@@ -53,7 +53,6 @@ log = logging.getLogger(__name__)
 PERIOD_S: Final = 60.0
 QUIET_PERIOD_S_MAX: Final = 15 * 60.0
 CONNECTED_ENOUGH: Final = 24
-DIALLED_AT_ONCE: Final = 12
 AFTER_NEWS_S: Final = 10.0
 AFTER_NEWS_MEMBERS: Final = 3
 DIFFERS_PAUSE_S: Final = 1.0
@@ -475,9 +474,8 @@ class Exchange:
         self._chance.shuffle(addresses)
         for address in addresses:
             connected = {open_.peer for open_ in self._sessions.all()}
-            trying = len(self.dialer.wanted() - connected)
-            if len(connected) + min(trying, DIALLED_AT_ONCE) >= CONNECTED_ENOUGH:
-                return
+            if len(connected | self.dialer.promising()) >= CONNECTED_ENOUGH:
+                break
             try:
                 self.dialer.want(address)
             except MisuseError:

@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 FIRST_PAUSE_S: Final = 0.2
 LONGEST_PAUSE_S: Final = 60.0
+HOPELESS_AFTER: Final = 4
+"""So many failed attempts in a row, and others are looked for as well."""
 TARGETS_MAX: Final = 1_024
 
 
@@ -29,6 +31,8 @@ class _Target:
     addresses: list[str]
     scope: trio.CancelScope
     soon: trio.Event
+    failures: int = 0
+    """Attempts that failed, one after the other."""
 
 
 class Dialer:
@@ -91,12 +95,19 @@ class Dialer:
     def wanted(self) -> frozenset[PeerId]:
         return frozenset(self._targets)
 
+    def promising(self) -> frozenset[PeerId]:
+        """Those wanted that may soon be connected: not the ones that nobody has answered for a while."""
+        return frozenset(peer for peer, target in self._targets.items() if target.failures < HOPELESS_AFTER)
+
     async def _keep(self, peer: PeerId, target: _Target) -> None:
         pause_s = FIRST_PAUSE_S
         with target.scope:
             while True:
                 if await self._dial(peer, target):
                     pause_s = FIRST_PAUSE_S
+                    target.failures = 0
+                else:
+                    target.failures += 1
                 target.soon = trio.Event()
                 with trio.move_on_after(pause_s * self._chance.uniform(0.5, 1.0)):
                     await target.soon.wait()
