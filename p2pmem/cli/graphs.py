@@ -92,7 +92,7 @@ async def members(context: Context) -> Exit:
     args = context.args
     name = await context.graph()
     if args.set or args.remove or args.m is not None:
-        change = MemberChange(tuple(args.set), tuple(args.remove), args.m)
+        change = MemberChange(set=tuple(args.set), remove=tuple(args.remove), m=args.m)
         found = await context.face.change_members(name, change)
     else:
         found = await context.face.graph(name)
