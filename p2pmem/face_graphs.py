@@ -119,8 +119,8 @@ class MemberChange:
 
     set: tuple[NewMember, ...] = ()
     remove: tuple[str, ...] = ()
-    leaked: bool = False
     m: int | None = None
+    leaked: bool = False
     limits: LimitsChange | None = None
     drop: tuple[str, ...] = ()
     owner: str | None = None

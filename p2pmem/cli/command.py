@@ -22,6 +22,8 @@ GROUPS = {
     "review": "proposals that wait for your verdict",
     "job": "what the node does for you in the background",
     "trust": "who stands behind a version, and certificates of it",
+    "agent": "who speaks through this node",
+    "sign": "what a wallet outside signs",
     "proof": "that one statement belongs to a sealed version",
     "peer": "other nodes: who is connected, who is kept out",
     "delegation": "who acts for whom",
@@ -148,3 +150,4 @@ def trust_argument(parser: argparse.ArgumentParser) -> None:
         metavar="LEVEL",
         help="SelfAttested, Endorsed, PartiallyVerified or ConsensusVerified; without, all but Rejected",
     )
+    parser.add_argument("--min-m", type=int, default=0, help="least M of the quorum under which it stands")

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from p2pmem.api.problems import Exit
+from p2pmem.cli.arguments import words
 from p2pmem.cli.command import Command, Context
-from p2pmem.cli.graphs import words
 from p2pmem.cli.output import block, table
 from p2pmem.cli.words import clean, duration_ms, plural, show_time
 from p2pmem.face_peers import DelegationView, PeerDetail

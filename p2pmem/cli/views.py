@@ -22,7 +22,6 @@ from p2pmem.face import (
     RecallAnswer,
     RecallHit,
     ReviewView,
-    SignerView,
     SyncView,
     TrustView,
     VersionView,
@@ -59,7 +58,10 @@ def show_graph(graph: GraphView) -> str:
             ("chain", f"{graph.chain}, contract {graph.contract}" if graph.chain else ""),
             ("roster", f"version {graph.version} of term {graph.term}, {short(graph.head)}"),
             ("id", graph.id),
+            ("root key", graph.root if graph.root != graph.owner else ""),
             ("trouble", clean(graph.trouble)),
+            *(("branch", f"{it.id} by {it.signer}, quorum {it.quorum}") for it in graph.branches),
+            ("what to do", "with the root key: `p2pmem graph mend`" if graph.branches else ""),
         ],
     )
     return f"{head}\n{show_members(graph.members)}"
@@ -161,27 +163,6 @@ def show_version(version: VersionView) -> str:
             ("named graph", version.iri),
         ],
     )
-
-
-def show_trust(version: VersionView) -> str:
-    trust = version.trust
-    rows = [
-        [clean(it.label) or "-", it.address, it.decision, it.method or "-", _counts(it), clean(it.reason)]
-        for it in trust.signers
-    ]
-    signers = table(("LABEL", "SIGNER", "SAYS", "METHOD", "COUNTS", "REASON"), rows, "nobody but the author signed it")
-    pairs = [
-        ("trust", level(trust)),
-        ("rejections", str(trust.rejections) if trust.rejections else ""),
-        ("endorsements", str(trust.endorsements) if trust.endorsements else ""),
-        ("would raise it", clean(trust.missing)),
-        ("root", version.root),
-    ]
-    return f"{block(version.reference, pairs)}\n{signers}"
-
-
-def _counts(signer: SignerView) -> str:
-    return "yes" if signer.counts else "no"
 
 
 # Jobs and reviews

@@ -209,6 +209,9 @@ class SyncClient:
                 return Comparison(graph, False, ours.count, theirs.count, 0, "the peer has another head")
         if (ours.count, ours.fingerprint) == (theirs.count, theirs.fingerprint):
             return Comparison(graph, True, ours.count, theirs.count, await self._attachments(line, graph))
+        if ours.is_partial:
+            # Rule J3: what is missing here is not asked for. What the peer lacks it gets in rounds of its own.
+            return Comparison(graph, False, ours.count, theirs.count, 0, "this node's disk is nearly full")
         try:
             fetched = await self._round(line, graph, theirs.head, agreed_ms)
         except NotGivenError as error:

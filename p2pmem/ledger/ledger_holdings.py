@@ -37,7 +37,7 @@ class LedgerHoldings:
         if found is None:
             return GraphState(graph)
         summary = found.view(None, at_ms).summary()
-        return GraphState(graph, found.stand, summary.count, summary.fingerprint)
+        return GraphState(graph, found.stand, summary.count, summary.fingerprint, self._admission.is_partial)
 
     def view(self, graph: GraphId, kinds: Collection[int], agreed_ms: int) -> View:
         return self._ledger.graph(graph).view(kinds, agreed_ms)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from p2pmem_devnet.cluster import Cluster, days, hours, minutes, seconds
-from p2pmem_devnet.cluster_node import ClusterNode, JobFailedError
+from p2pmem_devnet.cluster_node import ClusterNode
 from p2pmem_protocol.errors import MisuseError
 
 from p2pmem.ledger import admission, audit
@@ -145,8 +145,9 @@ async def test_lives_that_cannot_be_are_refused(cluster: Cluster, life_ms: int) 
         )
     assert len(ada.graph.set) == 0
     await ada.draft("ex:a ex:b ex:c .", name="b")
-    job = await ada.face.share(cluster.graph, "b", ttl_ms=life_ms)
-    assert job.state == "failed"
+    with pytest.raises(MisuseError, match="life"):
+        await ada.face.share(cluster.graph, "b", ttl_ms=life_ms)
+    assert len(ada.graph.set) == 0
 
 
 @pytest.mark.cluster(n=2)
@@ -205,10 +206,63 @@ async def test_what_ended_does_not_come_back(cluster: Cluster) -> None:
 
 
 @pytest.mark.cluster(n=2)
-async def test_a_share_that_fails_is_a_job_that_tells_why(cluster: Cluster) -> None:
-    ada, _ = cluster.nodes
-    job = await ada.face.share(cluster.graph, "nothing", ttl_ms=None)
-    assert (job.state, job.kind) == ("failed", "share")
-    assert "nothing" in job.error
-    with pytest.raises(JobFailedError):
-        await ada.share(name="nothing")
+async def test_a_disk_that_is_nearly_full_takes_in_nothing_of_others_and_goes_on_by_itself(cluster: Cluster) -> None:
+    ada, bo = cluster.nodes
+    first = await ada.share("ex:a ex:b ex:c .")
+    await cluster.settled()
+    room = bo.inside.services.disk.free_bytes
+    bo.inside.services.disk.free_bytes = lambda: 1_000
+    await cluster.advance(seconds=10)
+    second = await ada.share("ex:a ex:b ex:d .")
+    own = await bo.share("ex:still ex:shares ex:itself .")
+    await cluster.advance(minutes=5)
+    status = await bo.face.status()
+    assert status.partial
+    assert any("of disk are free" in it for it in status.warnings)
+    assert bo.sees(first)
+    assert not bo.sees(second)
+    assert ada.sees(own), "its rounds send"
+    bo.inside.services.disk.free_bytes = room
+    await cluster.advance(seconds=30)
+    await cluster.settled()
+    assert bo.sees(second)
+    assert not (await bo.face.status()).partial
+
+
+@pytest.mark.cluster(n=2, ttl=hours(24))
+async def test_what_one_relies_on_is_told_of_before_it_ends_and_renewed_if_that_is_wished(cluster: Cluster) -> None:
+    ada, bo = cluster.nodes
+    endorsed = await ada.share("ex:a ex:b ex:c .", ttl=hours(20))
+    await ada.share("ex:nobody ex:relies ex:onThis .", ttl=hours(20))
+    await cluster.settled()
+    await bo.endorse(endorsed)
+    await cluster.advance(hours=10)
+    assert not (await bo.face.status()).warnings
+    ada.inside.services.lifetimes.renews = True
+    await cluster.advance(hours=5)
+    assert ada.inside.services.lifetimes.renewed == 2
+    assert not (await ada.face.status()).warnings
+    assert not (await bo.face.status()).warnings, "its author renewed it, so it does not end soon"
+    ada.inside.services.lifetimes.renews = False
+    await cluster.advance(hours=20)
+    (warning,) = (await bo.face.status()).warnings
+    assert warning.startswith("1 versions")
+    (warning,) = (await ada.face.status()).warnings
+    assert warning.startswith("2 versions")
+    await cluster.advance(hours=6)
+    assert await bo.versions() == []
+    assert not (await bo.face.status()).warnings
+
+
+@pytest.mark.cluster(n=2, ttl=hours(8))
+async def test_a_renewal_does_not_share_what_is_drafted_meanwhile(cluster: Cluster) -> None:
+    ada, bo = cluster.nodes
+    asset = await ada.share("ex:a ex:b ex:c .", name="one", ttl=hours(4))
+    await ada.draft("ex:not ex:ready ex:yet .", name="one")
+    ada.inside.services.lifetimes.renews = True
+    await cluster.advance(hours=5)
+    assert ada.inside.services.lifetimes.renewed == 1
+    await cluster.settled()
+    (version,) = await bo.versions()
+    assert version.reference == asset.reference
+    assert [it.reference for it in await ada.face.drafts(cluster.graph)] == [f"{ada.address}/one"]

@@ -47,7 +47,7 @@ class MemoryTrust:
         found = self._reviews.get(review)
         if found is None:
             raise NotFoundError(f"no review {review!r} is open")
-        version, content = self._version(found.graph, found.reference)
+        version, content = next(iter(self._versions.values()))
         return ReviewDetail(found, version, content.decode(), "", (), None)
 
     async def history(self: MemoryFace, graph: str, reference: str) -> HistoryView:
@@ -68,8 +68,36 @@ class MemoryTrust:
         signed = SignatureView(
             "0x01", "share", version.author, "me", version.author, "", "", "", "", "", "0x" + "00" * 65
         )
+        said = [
+            SignatureView(
+                "0x02",
+                "verdict",
+                it.address,
+                it.label,
+                it.address,
+                it.decision,
+                it.method,
+                it.reason,
+                "0x03",
+                "",
+                "0x04",
+            )
+            for it in version.trust.signers
+        ]
         return Explanation(
-            version, version.trust.level, "", 0, (), (version.author,), (), "one more", False, 0, (signed,), (), ()
+            version,
+            version.trust.level,
+            "",
+            0,
+            (),
+            (version.author,),
+            (),
+            "one more",
+            False,
+            0,
+            (signed, *said),
+            (),
+            (),
         )
 
     async def roster(self: MemoryFace, graph: str) -> bytes:

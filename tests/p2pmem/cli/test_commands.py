@@ -14,17 +14,26 @@ from p2pmem.api.problems import EXIT_MEANINGS, Exit
 from p2pmem.cli.command import GROUPS, Command
 from p2pmem.cli.main import COMMANDS
 from p2pmem.face import (
+    AgentView,
+    ChangePreview,
+    DiffView,
     DraftView,
+    Explanation,
     GraphView,
+    HistoryView,
     JobStory,
     JobView,
     Layer,
+    LimitsChange,
     MemberChange,
     NewGraph,
     NewMember,
     NodeStatus,
     QueryAnswer,
     RecallAnswer,
+    ReviewDetail,
+    SignRequest,
+    SignView,
     VersionView,
 )
 from tests.p2pmem.api.memory_face import AGENT, NOW_MS, OTHER
@@ -36,7 +45,8 @@ PROMISED = """
 init run config_show join draft drafts discard seal share publish endorse verify retract recall query versions
 show content status peers changes graph_create graph_list graph_show graph_members graph_invite graph_requests
 graph_approve graph_refuse graph_leave graph_follow review_list review_approve review_reject job_list job_show job_watch
-job_cancel job_retry job_resolve trust_explain trust_export trust_check proof_export proof_check
+job_cancel job_retry job_resolve graph_owner graph_mend graph_roster review_show history diff agent_list agent_add
+sign_prepare sign_submit trust_explain trust_export trust_check proof_export proof_check
 """.split()  # noqa: SIM905 - reads as a list
 HEAVY = {
     "trio",
@@ -178,7 +188,39 @@ HEARD: list[tuple[list[str], tuple[str, dict[str, object]], Any]] = [
     ),
     (["show", "x"], arguments("version", graph=GRAPH, reference="x"), VersionView),
     (["content", "x"], arguments("content", graph=GRAPH, reference="x"), None),
-    (["trust", "explain", "x"], arguments("version", graph=GRAPH, reference="x"), VersionView),
+    (["trust", "explain", "x"], arguments("explain", graph=GRAPH, reference="x"), Explanation),
+    (["history", "x"], arguments("history", graph=GRAPH, reference="x"), HistoryView),
+    (["diff", "x", "--other", "3"], arguments("diff", graph=GRAPH, reference="x", other=3), DiffView),
+    (["review", "show", "v1"], arguments("review", review="v1"), ReviewDetail),
+    (
+        ["graph", "members", "--remove", OTHER, "--leaked", "--ttl", "1h", "--live-items", "9", "--no-chain", "--drop",
+         "x@1", "--dry-run"],
+        arguments(
+            "preview_members", graph=GRAPH,
+            change=MemberChange(remove=(OTHER,), leaked=True, drop=("x@1",),
+                                limits=LimitsChange(ttl_default_ms=3_600_000, live_items=9, chain=False)),
+        ),
+        ChangePreview,
+    ),
+    (
+        ["graph", "owner", OTHER, "--remove", AGENT, "--leaked", "--dry-run"],
+        arguments(
+            "preview_members", graph=GRAPH, change=MemberChange(remove=(AGENT,), leaked=True, owner=OTHER)
+        ),
+        ChangePreview,
+    ),
+    (
+        ["graph", "mend", "--m", "1"],
+        arguments("change_members", graph=GRAPH, change=MemberChange(m=1, mend=True)),
+        GraphView,
+    ),
+    (["agent", "list"], arguments("agents"), None),
+    (["agent", "add", OTHER, "--label", "wanda"], arguments("add_agent", address=OTHER, label="wanda"), AgentView),
+    (
+        ["sign", "prepare", "endorse", OTHER, "--fields", '{"reference": "x@1", "reason": "good"}'],
+        arguments("sign_prepare", request=SignRequest("endorse", OTHER, GRAPH, reference="x@1", reason="good")),
+        SignView,
+    ),
     (["peers"], arguments("status"), None),
     (["job", "list", "--state", "succeeded", "--limit", "1"],
      arguments("jobs", state="succeeded", limit=1, before=None), None),
@@ -218,7 +260,16 @@ def test_every_command_that_talks_to_a_node_is_tried_here() -> None:
     tried = {" ".join(words[: len(command.words.split())]) for command in COMMANDS for words, _, _ in HEARD}
     missing = {command.words for command in COMMANDS if not command.offline} - tried
     # these have tests of their own
-    assert missing == {"draft", "graph leave", "graph list", "job cancel", "trust export", "proof export"}
+    assert missing == {
+        "draft",
+        "graph leave",
+        "graph list",
+        "job cancel",
+        "trust export",
+        "proof export",
+        "graph roster",
+        "sign submit",
+    }
 
 
 async def test_a_list_of_graphs_is_that_of_http(node: Node) -> None:
@@ -267,6 +318,28 @@ async def test_a_certificate_is_written_to_a_new_file(node: Node, tmp_path: Path
     assert said.json["statement"]["m"] == 3
     assert file.read_bytes() == b"\xa0"
     assert (await node("trust", "export", "x", "--output", str(file))).code == Exit.MISUSE
+
+
+async def test_a_statement_is_prepared_into_a_file_and_its_signature_handed_in(node: Node, tmp_path: Path) -> None:
+    await node.shared()
+    fields, typed_data = tmp_path / "fields.json", tmp_path / "typed-data.json"
+    fields.write_text('{"name": "x", "ttl_ms": 5000}')
+    words = ["sign", "prepare", "share", OTHER, "--fields", f"@{fields}", "--output", str(typed_data)]
+    assert "p2pmem sign submit 0xabc SIGNATURE" in (await node(*words)).out
+    assert "primaryType" in typed_data.read_text()
+    signature = "0x" + "12" * 65
+    assert (await node("sign", "submit", "0xabc", signature)).code == 0
+    assert ("sign_submit", {"id": "0xabc", "signature": signature}) in node.face.calls
+    assert (await node("sign", "submit", "0xabc", signature)).code == Exit.NOT_FOUND
+    assert (await node("sign", "prepare", "share", OTHER, "--fields", "[]")).code == Exit.MISUSE
+
+
+async def test_a_roster_is_written_to_a_new_file(node: Node, tmp_path: Path) -> None:
+    await node.founded()
+    file = tmp_path / "g.roster"
+    assert (await node("graph", "roster", "--output", str(file), "--json")).json["bytes"] == 1
+    assert file.read_bytes() == b"\x80"
+    assert (await node("graph", "roster", "--output", str(file))).code == Exit.MISUSE
 
 
 async def test_a_proof_that_was_exported_holds(node: Node, tmp_path: Path) -> None:
