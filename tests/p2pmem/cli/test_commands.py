@@ -133,7 +133,7 @@ HEARD: list[tuple[list[str], tuple[str, dict[str, object]], Any]] = [
     (["graph", "show", "--graph", GRAPH], arguments("graph", graph=GRAPH), GraphView),
     (
         ["graph", "members", "--set", f"{OTHER}=reader", "--remove", AGENT, "--m", "2"],
-        arguments("change_members", graph=GRAPH, change=MemberChange((NewMember(OTHER, ("reader",)),), (AGENT,), 2)),
+        arguments("change_members", graph=GRAPH, change=MemberChange((NewMember(OTHER, ("reader",)),), (AGENT,), m=2)),
         GraphView,
     ),
     (["peer", "list"], arguments("peers"), None),
