@@ -94,7 +94,7 @@ class Joining:
         """
         addresses = self._announce()
         if not roles and not addresses:
-            # Any member can lead in who is listed. Where others are is told only when this node cannot be reached itself.
+            # Any member can lead in who is listed. Where others are is told only by who cannot be reached itself.
             addresses = tuple(self.known_addresses(graph.id))[:ADDRESSES_MAX]
         if not addresses:
             raise MisuseError(
