@@ -161,10 +161,9 @@ async def test_a_change_of_quorum_does_not_leave_a_verification_hanging(cluster:
     assert late.trust(asset) is Trust.CONSENSUS_VERIFIED
 
 
+@pytest.mark.cluster(n=4, quorum=2, policy="manual")
 async def test_a_rejected_version_is_below_every_floor(cluster: Cluster) -> None:
     ada, bo, cy, dan = cluster.nodes
-    for node in (bo, cy, dan):
-        node.inside.services.duties._reviews_by_itself = False
     asset = await ada.share('ex:a ex:says "doubtful" .')
     job = await ada.start_verify(asset)
     await cluster.settled()
