@@ -27,6 +27,7 @@ from p2pmem.face import (
     CertificateView,
     ChangeEvent,
     ChangePreview,
+    CompactView,
     DiffView,
     DraftView,
     Explanation,
@@ -60,6 +61,7 @@ from p2pmem.recall.recalling import Recalling
 from p2pmem.services.auditing import Auditing
 from p2pmem.services.certifying import Certifying
 from p2pmem.services.chain_facts import ChainFacts
+from p2pmem.services.compacting import Compacting
 from p2pmem.services.delegating import Delegating, rights_of
 from p2pmem.services.disk_watch import DiskWatch
 from p2pmem.services.drafting import Drafting
@@ -109,6 +111,7 @@ class Services:
     disk: DiskWatch
     lifetimes: Lifetimes
     troubles: Troubles
+    compacting: Compacting
     delegating: Delegating
     peering: Peering
     projector: Projector
@@ -187,6 +190,9 @@ class NodeFace:
             state = "member" if session else "connected"
             views.append(PeerView(peer, addresses[0] if addresses else "", agents, graphs, apart_ms, state))
         return tuple(views)
+
+    async def compact(self) -> CompactView:
+        return await self._s.compacting.compact()
 
     # Context graphs
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -53,6 +54,8 @@ FORMAT = 1
 _FLUSH_QUADS = 20_000
 """Quads written before they are flushed to files. RocksDB would keep more than ten times as many in memory, some 10 KB
 for an asset of five statements; a flush takes 20 to 200 ms."""
+
+_LETS_GO_S = 30.0
 
 _ASSETS = ox.NamedNode(INTERNAL + "assets")
 _FORMAT = ox.NamedNode(INTERNAL + "format")
@@ -199,6 +202,12 @@ class OxigraphProjection:
             await self._blocking.run(self._clear)
         log.info("store.cleared")
 
+    async def renew(self) -> None:
+        """Empty the store as `clear` does, and begin with new files: nothing that was deleted is left in any."""
+        async with self._writer:
+            await self._blocking.run(self._renew)
+        log.info("store.renewed")
+
     async def reached(self, position: int) -> None:
         """Return once the store is at `position` or beyond. Waits for as long as it takes; cancel it with a scope."""
         async with self._moved:
@@ -323,6 +332,25 @@ class OxigraphProjection:
             self._store.clear()
             self._position = self._assets = 0
             _stamp(self._store)
+
+    def _renew(self) -> None:
+        if self._path is None:
+            self._clear()
+            return
+        self._open_store = None
+        destroy_projection(self._path)
+        end_s = time.monotonic() + _LETS_GO_S
+        while True:
+            # A look-up that runs in another thread holds the old files until it returns.
+            try:
+                self._open_store = _open(self._path)
+            except ProjectionUnusable:
+                if time.monotonic() >= end_s:
+                    raise
+                time.sleep(0.02)
+            else:
+                break
+        self._position = self._assets = 0
 
     def _query(
         self,

@@ -266,3 +266,38 @@ async def test_a_renewal_does_not_share_what_is_drafted_meanwhile(cluster: Clust
     (version,) = await bo.versions()
     assert version.reference == asset.reference
     assert [it.reference for it in await ada.face.drafts(cluster.graph)] == [f"{ada.address}/one"]
+
+
+@pytest.mark.cluster(n=2, keep_projections=True)
+async def test_what_was_erased_is_gone_from_every_node_and_compact_removes_it_from_the_files(cluster: Cluster) -> None:
+    ada, bo = cluster.nodes
+    secret = "Zweiundvierzigtausend"
+    kept = await ada.share("ex:this ex:stays ex:here .")
+    erased = await ada.share(f'ex:this ex:goes "{secret}" .')
+    await cluster.settled()
+    assert all(files_with(node, secret) for node in (ada, bo))
+    await ada.retract(erased, erase=True)
+    await cluster.settled()
+    await cluster.advance(seconds=5)
+    for node in (ada, bo):
+        contents = node.inside.ledger.database.read(
+            lambda connection: connection.execute("SELECT data FROM content UNION SELECT data FROM item").fetchall()
+        )
+        assert not [1 for (data,) in contents if secret.encode() in data]
+        view = await node.face.compact()
+        assert view.after_bytes > 0
+        assert files_with(node, secret) == []
+        assert node.sees(kept)
+        assert node.inside.services.projector.position == node.inside.ledger.position
+        await node.inside.store.check()
+        assert len((await node.query("SELECT ?o WHERE { ?s <http://ex.org/stays> ?o }")).rows) <= 1
+    again = await ada.share("ex:it ex:goes ex:on .")
+    await cluster.settled()
+    assert bo.sees(again)
+
+
+def files_with(node: ClusterNode, text: str) -> list[str]:
+    """The files of a node that hold a text."""
+    directory = node.disk.places().ledger
+    assert directory is not None
+    return [str(it) for it in directory.parent.rglob("*") if it.is_file() and text.encode() in it.read_bytes()]
