@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from p2pmem_devnet.cluster import days, minutes
-from p2pmem_devnet.cluster_node import JobFailedError
 from p2pmem_protocol.errors import MisuseError, Reason
 from p2pmem_protocol.evidence import Decision
 from p2pmem_protocol.trust import Trust
