@@ -443,6 +443,9 @@ class Face(Protocol):
     async def verify(self, graph: str, reference: str, *, deadline_ms: int | None) -> JobView:
         """Ask the verifiers. The job ends ConsensusVerified, rejected, or at its deadline."""
 
+    async def attest(self, graph: str, reference: str) -> JobView:
+        """Put a certificate into the graph's contract. A job; the sender of this node pays."""
+
     async def retract(
         self, graph: str, reference: str, *, reason: str, successor: int | None, erase: bool
     ) -> VersionView: ...

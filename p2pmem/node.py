@@ -73,6 +73,7 @@ from p2pmem.store.projection import OxigraphProjection, open_projection
 from p2pmem.store.query_worker import InlineQueries, Queries, open_query_workers
 from p2pmem.work.anchoring import AnchoringJobs
 from p2pmem.work.outgoing import Outgoing
+from p2pmem.work.registering import RegisteringJobs
 from p2pmem.work.reviewing import ReviewingJobs
 from p2pmem.work.sharing import SharingJobs
 from p2pmem.work.verifying import VerifyingJobs
@@ -239,7 +240,11 @@ class _Built:
         self._disk = DiskWatch(
             ledger, self._admission, at.free_bytes, settings.free_disk_min_bytes, self._exchange.compare_now
         )
+        self._certifying = Certifying(ledger)
         self._watch = self._make_watch(chain) if chain else None
+        self._registering = (
+            RegisteringJobs(ledger, keyring, self._facts, self._certifying, queue, chain.chain) if chain else None
+        )
 
     def _make_exchange(self, papers: OwnPapers) -> None:
         """The two know each other: the exchange serves sessions, and asks them who may have what."""
@@ -308,6 +313,7 @@ class _Built:
             members=self._members,
             papers=self._papers,
             delegating=self._delegating,
+            registering=self._registering,
         )
 
     def _make_watch(self, chain: OpenChain) -> ChainWatch:
@@ -360,7 +366,8 @@ class _Built:
             recalling=recalling,
             queries=queries,
             showing=self.showing,
-            certifying=Certifying(self._ledger),
+            certifying=self._certifying,
+            registering=self._registering,
             auditing=Auditing(self._ledger),
             outgoing=self._outgoing,
             sharing=self._sharing,
@@ -383,6 +390,8 @@ class _Built:
         self._ledger.listen(self._verifying.heard)
         if self._watch is not None:
             self._ledger.listen(self._watch.heard)
+        if self._registering is not None:
+            self._ledger.listen(self._registering.heard)
         self._ledger.listen(lambda _: self._ledger.wake())
         await nursery.start(self.node.services.projector.run)
         nursery.start_soon(self._keeper.run)
@@ -411,6 +420,8 @@ class _Built:
         nursery.start_soon(self._lifetimes.run)
         if self._watch is not None:
             nursery.start_soon(self._watch.run)
+        if self._registering is not None:
+            nursery.start_soon(self._registering.run)
 
     def _greet_anew(self) -> None:
         """There is more to show in hello."""

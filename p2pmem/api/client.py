@@ -205,6 +205,9 @@ class HttpFace:
     async def verify(self, graph: str, reference: str, *, deadline_ms: int | None) -> JobView:
         return await self._ask(JobView, "verify", graph=graph, reference=reference, deadline_ms=deadline_ms)
 
+    async def attest(self, graph: str, reference: str) -> JobView:
+        return await self._ask(JobView, "attest", graph=graph, reference=reference)
+
     async def retract(
         self, graph: str, reference: str, *, reason: str, successor: int | None, erase: bool
     ) -> VersionView:

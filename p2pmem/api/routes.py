@@ -37,6 +37,7 @@ A context graph's name holds a slash, so graphs and references are never part of
     POST   /v1/publish                      publish           JobView
     POST   /v1/endorse                      endorse           JobView
     POST   /v1/verify                       verify            JobView
+    POST   /v1/attest                       attest            JobView
     POST   /v1/retract                      retract           VersionView
     GET    /v1/reviews                      reviews           {"reviews": [ReviewView, ...]}
     GET    /v1/review                       review            ReviewDetail
@@ -207,6 +208,7 @@ _TABLE: Final = (
     Call("publish", "POST", "/v1/publish"),
     Call("endorse", "POST", "/v1/endorse", defaults={"reason": "", "withdraw": False}),
     Call("verify", "POST", "/v1/verify"),
+    Call("attest", "POST", "/v1/attest"),
     Call("retract", "POST", "/v1/retract", defaults={"reason": "", "erase": False}),
     Call("reviews", "GET", "/v1/reviews", wrap="reviews"),
     Call("review", "GET", "/v1/review"),

@@ -8,6 +8,7 @@ from typing import Final
 from p2pmem.api.problems import Exit
 from p2pmem.cli.command import Command, Context, reference_argument
 from p2pmem.cli.views_trust import show_diff, show_explanation, show_history, show_review
+from p2pmem.cli.waiting import finish, wait_arguments
 
 
 async def explain(context: Context) -> Exit:
@@ -43,6 +44,16 @@ async def review(context: Context) -> Exit:
     return Exit.OK
 
 
+def _attest_arguments(parser: argparse.ArgumentParser) -> None:
+    reference_argument(parser)
+    wait_arguments(parser)
+
+
+async def attest(context: Context) -> Exit:
+    job = await context.face.attest(await context.graph(), context.args.reference)
+    return await finish(context, job)
+
+
 COMMANDS: Final = (
     Command(
         "trust explain",
@@ -50,6 +61,13 @@ COMMANDS: Final = (
         explain,
         reference_argument,
         "By whom, for whom, under which quorum, by which method; what does not count and why; what would raise it.",
+    ),
+    Command(
+        "trust attest",
+        "put a certificate into the contract of the graph",
+        attest,
+        _attest_arguments,
+        "Other contracts can ask for it there. The account of this node pays for the transaction.",
     ),
     Command("history", "show what became of an asset", history, reference_argument),
     Command("diff", "compare two versions of an asset", diff, _diff_arguments),

@@ -81,6 +81,7 @@ from p2pmem.services.troubles import Troubles
 from p2pmem.services.trust_desk import TrustDesk, roster_file
 from p2pmem.store.query_worker import Queries
 from p2pmem.work.outgoing import Outgoing, Ready
+from p2pmem.work.registering import AttestArgs, RegisteringJobs
 from p2pmem.work.sharing import NewContent, PublishArgs, ShareArgs, SharingJobs
 from p2pmem.work.verifying import DEADLINE_DEFAULT_MS, EndorseArgs, SubjectArgs, VerifyArgs, VerifyingJobs
 
@@ -115,6 +116,7 @@ class Services:
     queries: Queries
     showing: Showing
     certifying: Certifying
+    registering: RegisteringJobs | None
     auditing: Auditing
     outgoing: Outgoing
     sharing: SharingJobs
@@ -389,6 +391,15 @@ class NodeFace:
         """One's own write is visible to one's own reads when a call returns."""
         with trio.move_on_after(5):
             await self._s.projector.reached(position)
+
+    async def attest(self, graph: str, reference: str) -> JobView:
+        s = self._s
+        found, _, view = self._version(graph, reference)
+        if s.registering is None:
+            raise MisuseError("this node has no chain: set chain.rpc and chain.contract in its configuration")
+        s.registering.check(found)
+        s.certifying.certificate(found, view)
+        return await self._submit(s.registering.attest, AttestArgs(SubjectArgs.of(found.id, view.key)))
 
     async def retract(
         self, graph: str, reference: str, *, reason: str, successor: int | None, erase: bool

@@ -31,6 +31,7 @@ from p2pmem.services.showing import parse_reference
 from p2pmem.services.signing import Signing
 from p2pmem.services.wallets import Handed, Statement, Wallets
 from p2pmem.work.outgoing import Outgoing, Ready
+from p2pmem.work.registering import RegisteringJobs, registration_digest, registration_typed_data
 from p2pmem.work.sharing import SharingJobs
 from p2pmem.work.verifying import DEADLINE_DEFAULT_MS, held_content, reference_of
 
@@ -61,6 +62,7 @@ class SigningDesk:
         members: MemberDesk,
         papers: OwnPapers,
         delegating: Delegating,
+        registering: RegisteringJobs | None,
     ) -> None:
         self._ledger = ledger
         self._signing = signing
@@ -72,6 +74,7 @@ class SigningDesk:
         self._members = members
         self._papers = papers
         self._delegating = delegating
+        self._registering = registering
         self._actions: Final[dict[str, Callable[[SignRequest, Address], Awaitable[Statement]]]] = {
             "found": self._found,
             "roster": self._roster,
@@ -84,6 +87,7 @@ class SigningDesk:
             "retract": self._retract,
             "carry": self._carry,
             "act_for": self._act_for,
+            "quorum": self._quorum,
         }
 
     def agents(self) -> tuple[AgentView, ...]:
@@ -133,6 +137,22 @@ class SigningDesk:
             return str((await self._membership.adopt_signed(graph, plan, handed)).name)
 
         return Statement("roster", agent, header.id, header.typed_data(), finish)
+
+    async def _quorum(self, request: SignRequest, agent: Address) -> Statement:
+        graph, registering = self._graph(request), self._registering
+        if registering is None or graph.head is None or graph.head.quorum.is_none:
+            raise MisuseError(f"{graph.name} has no quorum, or this node no chain to register it on")
+        registering.check(graph)
+        if agent != graph.name.creator:
+            raise MisuseError(f"the contract takes a quorum from the root key alone, {graph.name.creator}")
+        quorum, network = graph.head.quorum, self._ledger.network
+
+        async def finish(handed: Handed) -> str:
+            await registering.submit(quorum, handed.sign(registration_digest(network, quorum)))
+            return str(graph.name)
+
+        data = registration_typed_data(network, quorum)
+        return Statement("quorum", agent, registration_digest(network, quorum), data, finish)
 
     # Versions
 

@@ -298,9 +298,9 @@ class OxigraphProjection:
         self._placements += len(change.put)
         self._drops += len(change.drop)
         self._meta_changes += len(change.meta)
-        self._inserted += len(plan.insert)
+        self._inserted += plan.inserted
         self._deleted += len(plan.delete)
-        self._unflushed += len(plan.insert) + len(plan.delete)
+        self._unflushed += plan.inserted + len(plan.delete)
         if self._unflushed >= _FLUSH_QUADS:
             self._flush()
 
@@ -487,6 +487,9 @@ class _Held:
 
     def triples_about(self, graph: ox.NamedNode, subject: ox.NamedNode) -> set[ox.Triple]:
         return {quad.triple for quad in self._store.quads_for_pattern(subject, None, None, graph)}
+
+    def has_about(self, graph: ox.NamedNode, subject: ox.NamedNode | ox.BlankNode | ox.Triple) -> bool:
+        return next(iter(self._store.quads_for_pattern(subject, None, None, graph)), None) is not None
 
     def holders(self, aggregate: ox.NamedNode, triple: ox.Triple) -> int:
         if ox.Quad(triple.subject, triple.predicate, triple.object, aggregate) not in self._store:

@@ -18,7 +18,7 @@ from p2pmem_protocol.names import Address, GraphId, VersionKey
 
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
-from p2pmem.review.judging import Judge, Judgement
+from p2pmem.review.judging import AutoJudge, Judge, Judgement
 from p2pmem.services.certifying import sealed_by_author
 from p2pmem.services.signing import Signing
 from p2pmem.work.outgoing import RETRY, Outgoing, Ready, classify_error
@@ -69,7 +69,9 @@ class ReviewingJobs:
         async def judge() -> Judged:
             return await self._judge(graph, key, args)
 
-        judged: Judged = await ctx.step("judge", judge, returns=Judged)
+        # What only looks at the bytes says the same again; what asks others is asked once.
+        asks_others = not (args.decision or isinstance(self._judge_by_policy, AutoJudge))
+        judged: Judged = await (ctx.step("judge", judge, returns=Judged) if asks_others else judge())
 
         def make() -> Ready:
             held_content(self._ledger, graph, key)

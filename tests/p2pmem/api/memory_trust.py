@@ -14,6 +14,7 @@ from p2pmem.face import (
     Explanation,
     HistoryStep,
     HistoryView,
+    JobView,
     MemberChange,
     NewMember,
     NotFoundError,
@@ -99,6 +100,10 @@ class MemoryTrust:
             (),
             (),
         )
+
+    async def attest(self: MemoryFace, graph: str, reference: str) -> JobView:
+        self._note("attest", graph=graph, reference=reference)
+        return await self._start("attest", graph, reference, {"approvals": 2})
 
     async def roster(self: MemoryFace, graph: str) -> bytes:
         self._note("roster", graph=graph)

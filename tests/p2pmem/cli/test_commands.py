@@ -50,7 +50,7 @@ show content status peers changes graph_create graph_list graph_show graph_membe
 graph_approve graph_refuse graph_leave graph_follow review_list review_approve review_reject job_list job_show job_watch
 job_cancel job_retry job_resolve graph_owner graph_mend graph_roster review_show history diff agent_list agent_add
 sign_prepare sign_submit peer_list peer_show peer_ban peer_unban acting_allow acting_accept acting_list revoke
-trust_explain trust_export trust_check proof_export proof_check
+trust_attest trust_explain trust_export trust_check proof_export proof_check
 """.split()  # noqa: SIM905 - reads as a list
 HEAVY = {
     "trio",
@@ -202,6 +202,7 @@ HEARD: list[tuple[list[str], tuple[str, dict[str, object]], Any]] = [
     (["show", "x"], arguments("version", graph=GRAPH, reference="x"), VersionView),
     (["content", "x"], arguments("content", graph=GRAPH, reference="x"), None),
     (["trust", "explain", "x"], arguments("explain", graph=GRAPH, reference="x"), Explanation),
+    (["trust", "attest", "x"], arguments("attest", graph=GRAPH, reference="x"), JobView),
     (["history", "x"], arguments("history", graph=GRAPH, reference="x"), HistoryView),
     (["diff", "x", "--other", "3"], arguments("diff", graph=GRAPH, reference="x", other=3), DiffView),
     (["review", "show", "v1"], arguments("review", review="v1"), ReviewDetail),

@@ -133,7 +133,7 @@ async def meet(nodes: list[Node], *, with_chain: bool) -> str:
 
 async def main_job(face: Face, graph: str) -> None:
     """Draft, share, publish, endorse nothing, verify: each only if it was not asked for before."""
-    asked = {job.kind for job in await face.jobs(state=None, limit=100)}
+    asked = {job.kind for job in await face.jobs(state=None, limit=100)} & {"share", "publish", "verify"}
     if not asked:
         try:
             await face.version(graph, "finding")
