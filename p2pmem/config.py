@@ -31,6 +31,8 @@ label = "{label}"
 listen = "{listen}"
 # Public addresses to put into invites, when they differ from where we listen (behind NAT, say). Comma between them.
 announce = ""
+# Find members on the same local network by multicast DNS. Others there then see that a peer is here, and nothing else.
+mdns = false
 
 [http]
 # The HTTP interface: for this machine only, unless you know what you do.
@@ -56,7 +58,17 @@ shapes = ""
 # rights on what strangers wrote: never hand that to a shell, an interpreter, or a model that can act.
 command = ""
 timeout_s = 60.0
+
+[share]
+# Share again what this node's agents shared, before it ends. What one does not renew is forgotten by all.
+renew = false
+
+[disk]
+# With less than so many megabytes free, nothing of others is taken in any more; members see the node as partial.
+free_min_mb = 200
 """
+
+FREE_DISK_MIN_MB: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +79,7 @@ class Config:
     label: str = ""
     listen: str = "/ip4/127.0.0.1/tcp/0"
     announce: tuple[str, ...] = ()
+    mdns: bool = False
     http_host: str = "127.0.0.1"
     http_port: int = 0
     chain_rpc: str = ""
@@ -78,10 +91,14 @@ class Config:
     review_shapes: str = ""
     review_command: str = ""
     review_timeout_s: float = 60.0
+    share_renew: bool = False
+    free_disk_min_mb: int = FREE_DISK_MIN_MB
 
     def __post_init__(self) -> None:
         network_id(self.network)
         ReviewSettings(self.review_policy, self.review_shapes, self.review_command, self.review_timeout_s)
+        if self.free_disk_min_mb < 0:
+            raise MisuseError(f"disk.free_min_mb is {self.free_disk_min_mb}: 0 and more are possible")
         if not 0 <= self.http_port <= 65_535:
             raise MisuseError(f"http.port is {self.http_port}: 0 to 65535 are possible")
         if bool(self.chain_rpc) != bool(self.chain_contract):
@@ -98,6 +115,7 @@ _PLACES: Final = {
     "label": ("node", "label"),
     "listen": ("peer", "listen"),
     "announce": ("peer", "announce"),
+    "mdns": ("peer", "mdns"),
     "http_host": ("http", "host"),
     "http_port": ("http", "port"),
     "chain_rpc": ("chain", "rpc"),
@@ -109,6 +127,8 @@ _PLACES: Final = {
     "review_shapes": ("review", "shapes"),
     "review_command": ("review", "command"),
     "review_timeout_s": ("review", "timeout_s"),
+    "share_renew": ("share", "renew"),
+    "free_disk_min_mb": ("disk", "free_min_mb"),
 }
 
 
@@ -164,7 +184,11 @@ def _typed(values: Mapping[str, object]) -> Config:
             continue
         value, wanted = values[name], types[name]
         section, key = _PLACES[name]
-        if wanted is int:
+        if wanted is bool:
+            if value not in (True, False, "true", "false"):
+                raise MisuseError(f"{section}.{key} is {value!r}: true and false are possible")
+            typed[name] = value in (True, "true")
+        elif wanted is int:
             try:
                 typed[name] = int(str(value))
             except ValueError:
@@ -174,6 +198,10 @@ def _typed(values: Mapping[str, object]) -> Config:
                 typed[name] = float(str(value))
             except ValueError:
                 raise MisuseError(f"{section}.{key} is {value!r}: a number is needed") from None
+        elif wanted is bool:
+            if str(value).lower() not in ("true", "false"):
+                raise MisuseError(f"{section}.{key} is {value!r}: true or false is needed")
+            typed[name] = str(value).lower() == "true"
         elif wanted is str:
             typed[name] = str(value)
         else:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class DelegationView:
     """A principal's word that an agent speaks for it.
 
-    `word` is what the agent's node takes (`p2pmem delegation accept`). `given`: the principal's key is here; `held`:
+    `word` is what the agent's node takes (`p2pmem acting accept`). `given`: the principal's key is here; `held`:
     the agent's is, so that its envelopes show it. `revoked`: the principal has ended it, as far as is known here.
     """
 

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import random
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.names import Address, network_id
 
 from p2pmem import crash_points
-from p2pmem.config import Config
+from p2pmem.config import FREE_DISK_MIN_MB, Config
 from p2pmem.exchange.exchange import Exchange
 from p2pmem.face import Face
 from p2pmem.home import Home, read_secret
@@ -38,6 +39,7 @@ from p2pmem.ledger.ledger_holdings import LedgerHoldings
 from p2pmem.ledger.rosters import Rosters
 from p2pmem.net.flood import open_flood
 from p2pmem.net.penalties import Penalties
+from p2pmem.net.reach import worth_telling
 from p2pmem.net.seam import Network, OpenNetwork
 from p2pmem.net.sessions import Sessions
 from p2pmem.net.topics import OpenTopics
@@ -49,10 +51,12 @@ from p2pmem.services.certifying import Certifying
 from p2pmem.services.chain_facts import ChainFacts
 from p2pmem.services.chain_watch import ChainWatch
 from p2pmem.services.delegating import Delegating
+from p2pmem.services.disk_watch import DiskWatch, free_bytes_of
 from p2pmem.services.drafting import Drafting
 from p2pmem.services.duties import Duties
 from p2pmem.services.joining import Joining
-from p2pmem.services.keeper import Keeper
+from p2pmem.services.keeper import Keeper, since_boot_ms, virtual_ms
+from p2pmem.services.lifetimes import Lifetimes
 from p2pmem.services.member_desk import MemberDesk
 from p2pmem.services.membership import Membership
 from p2pmem.services.node_face import NodeFace, Services
@@ -63,6 +67,7 @@ from p2pmem.services.showing import Showing
 from p2pmem.services.signing import Signing
 from p2pmem.services.signing_desk import SigningDesk
 from p2pmem.services.timetable import Chore, run_timetable
+from p2pmem.services.troubles import Troubles
 from p2pmem.services.wallets import Wallets
 from p2pmem.store.projection import OxigraphProjection, open_projection
 from p2pmem.store.query_worker import InlineQueries, Queries, open_query_workers
@@ -78,6 +83,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+FREE_DISK_MIN_BYTES: Final = FREE_DISK_MIN_MB * 1_000_000
 DRAIN_S: Final = 5.0
 PURGE_EVERY_S: Final = 300
 REVIEW_EVERY_S: Final = 600
@@ -92,6 +98,9 @@ class NodeSettings:
     label: str = ""
     announce: tuple[str, ...] = ()
     review: ReviewSettings = field(default_factory=ReviewSettings)
+    renews_own_shares: bool = False
+    free_disk_min_bytes: int = FREE_DISK_MIN_BYTES
+    """With less than that free, nothing of others is taken in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +129,7 @@ class Surroundings:
     random_bytes: Callable[[int], bytes] = os.urandom
     inline: bool = False
     crash_point: CrashPoint = no_crash
+    free_bytes: Callable[[], int] = lambda: sys.maxsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +235,11 @@ class _Built:
             ledger, keyring, papers, self._signing, self._membership, self._outgoing, self._greet_anew
         )
         self._peering = Peering(ledger, net, self._sessions, self._exchange, self._penalties, self._admission)
-        self._keeper = Keeper(ledger, self._admission)
+        self._keeper = Keeper(ledger, self._admission, virtual_ms if at.inline else since_boot_ms)
+        self._lifetimes = Lifetimes(ledger, self._signing, self._sharing, renews=settings.renews_own_shares)
+        self._disk = DiskWatch(
+            ledger, self._admission, at.free_bytes, settings.free_disk_min_bytes, self._exchange.compare_now
+        )
         self._certifying = Certifying(ledger)
         self._watch = self._make_watch(chain) if chain else None
         self._registering = (
@@ -343,6 +357,9 @@ class _Built:
             joining=self._joining,
             duties=self._duties,
             keeper=self._keeper,
+            disk=self._disk,
+            lifetimes=self._lifetimes,
+            troubles=Troubles(self._ledger, self._sessions, self._keeper, self._disk, self._lifetimes),
             delegating=self._delegating,
             peering=self._peering,
             projector=projector,
@@ -378,6 +395,7 @@ class _Built:
         self._ledger.listen(lambda _: self._ledger.wake())
         await nursery.start(self.node.services.projector.run)
         nursery.start_soon(self._keeper.run)
+        nursery.start_soon(self._disk.run)
         self._penalties.start()
         nursery.start_soon(self._penalties.run)
         await nursery.start(self._exchange.run)
@@ -399,6 +417,7 @@ class _Built:
         """Start what submits jobs by itself, and what the clock drives."""
         await nursery.start(run_timetable, self._chores(), self._at.clock, self._at.blocking)
         nursery.start_soon(self._duties.run)
+        nursery.start_soon(self._lifetimes.run)
         if self._watch is not None:
             nursery.start_soon(self._watch.run)
         if self._registering is not None:
@@ -413,7 +432,7 @@ class _Built:
     def _announce(self) -> tuple[str, ...]:
         """Where others can dial us: what was set, when something was; a router's inside is of no use to them."""
         named = tuple(f"{address}/p2p/{self._net.peer_id}" for address in self._settings.announce)
-        return named or self._net.addresses()
+        return worth_telling(named or self._net.addresses())
 
 
 @asynccontextmanager
@@ -472,6 +491,18 @@ def tune_garbage_collection() -> None:
     gc.set_threshold(20_000, 20, 50)
 
 
+@asynccontextmanager
+async def _open_discovery(config: Config, node: Node) -> AsyncIterator[None]:
+    """Members on the same network find this node, and it them, when the configuration wants it."""
+    if not config.mdns:
+        yield
+        return
+    from p2pmem.net.mdns import open_mdns
+
+    async with open_mdns(worth_telling(node.network.addresses()), node.exchange.hear_of, os.urandom):
+        yield
+
+
 async def run_node(
     home: Home,
     config: Config,
@@ -496,13 +527,23 @@ async def run_node(
     token = read_secret(home.token_file).decode().strip()
     seed = read_secret(home.peer_key_file)
     network = Libp2pNetwork(identity_seed=seed, listen=(config.listen,), announce=config.announce)
-    settings = NodeSettings(config.network, config.label, config.announce, config.review)
-    surroundings = Surroundings(crash_point=crash_points.from_environment())
+    settings = NodeSettings(
+        config.network,
+        config.label,
+        config.announce,
+        config.review,
+        renews_own_shares=config.share_renew,
+        free_disk_min_bytes=config.free_disk_min_mb * 1_000_000,
+    )
+    surroundings = Surroundings(
+        crash_point=crash_points.from_environment(), free_bytes=partial(free_bytes_of, home.data_dir)
+    )
     async with (
         _open_chain(config, keyring) as chain,
         open_node(
             settings, keyring, network, Places.of(home), surroundings, chain, partial(open_gossip, identity_seed=seed)
         ) as node,
+        _open_discovery(config, node),
         trio.open_nursery() as nursery,
     ):
         serve = partial(serve_http, node.face, token, config.http_host, config.http_port, stop=stopping)

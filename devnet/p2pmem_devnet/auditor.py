@@ -192,9 +192,10 @@ class Auditor:
                 member.address for other in held if other.graph.id == it.graph.id and other.graph.head
                 for member in other.graph.head.body.members
             }  # fmt: skip
-            if it.node.address in listed or it.node.address in self._cluster.ever_listed:
+            names = {it.node.address, *it.node.inside.services.delegating.principals()}
+            if names & listed or names & self._cluster.ever_listed:
                 continue
-            if it.items:
+            if it.items and not it.node.inside.ledger.is_open(it.graph.id):
                 yield Finding(
                     "b", it.node.name, f"was never a member of {it.graph.name} and holds {len(it.items)} items"
                 )

@@ -240,7 +240,7 @@ class Cluster:
         try:
             with trio.CancelScope() as scope:
                 self._scopes[node.name] = scope
-                network = self.fabric.network(node.name)
+                network = self.fabric.network(node.name, listen=node.listens)
                 async with open_node(
                     settings, Keyring.of(node.key), network, node.disk.places(), surroundings
                 ) as inside:
@@ -326,9 +326,10 @@ class Cluster:
         await _join(node, invite)
         return node
 
-    async def add(self, name: str | None = None) -> ClusterNode:
-        """A new node that is no member of anything."""
+    async def add(self, name: str | None = None, *, listens: bool = True) -> ClusterNode:
+        """A new node that is no member of anything. One that does not listen can only dial others, as behind NAT."""
         node = self._add(name or _name(len(self.nodes)))
+        node.listens = listens
         await self._start(node)
         return node
 

@@ -97,6 +97,7 @@ class ClusterNode:
         self.clock = clock
         self.disk = disk
         self.incarnation = 0
+        self.listens = True
         self.crash_at: tuple[str, int] | None = None
         """Crash when the crash point of this name is passed for the n-th time from now: (name, n)."""
         self.points: dict[str, int] = {}

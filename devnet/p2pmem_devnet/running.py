@@ -21,11 +21,11 @@ from p2pmem_devnet.anvil import CHAIN_ID, AnvilMissingError, find_anvil
 from p2pmem_devnet.control import need_none_kept, take_orders
 from p2pmem_devnet.errors import InterruptedRunError
 from p2pmem_devnet.facts import AssetFacts, all_problems
-from p2pmem_devnet.files import FilesStory, read_files
+from p2pmem_devnet.files import SLUG as FILES_SLUG, FilesStory, read_files
 from p2pmem_devnet.fleet import Fleet, FleetSettings, one_error, open_fleet
 from p2pmem_devnet.money import DevChain, open_dev_chain
 from p2pmem_devnet.options import OUTSIDER, Options, Order
-from p2pmem_devnet.story import QUESTION, Outcome, Story, manual_names
+from p2pmem_devnet.story import QUESTION, SLUG, Outcome, Story, manual_names
 from p2pmem_devnet.table import table
 from p2pmem_devnet.telling import Teller, all_of, and_list, silent, word
 
@@ -164,7 +164,7 @@ class _Run:
 
     async def _stay(self, fleet: Fleet) -> None:
         if not self._options.json:
-            self._teller.show(_guide(fleet))
+            self._teller.show(_guide(fleet, FILES_SLUG if self._files else SLUG))
 
         async def carry(order: Order) -> str:
             return await carry_out(fleet, order, self._stop)
@@ -210,7 +210,7 @@ def _anvil_missing() -> str:
     return ""
 
 
-def _guide(fleet: Fleet) -> str:
+def _guide(fleet: Fleet, graph: str) -> str:
     """How to talk to a devnet that stays up."""
     nodes = list(fleet)
     width = max(len(node.name) for node in nodes)
@@ -225,7 +225,7 @@ def _guide(fleet: Fleet) -> str:
             "Try, in another terminal:",
             f"  export P2PMEM_HOME={first.home.data_dir}",
             "  scripts/p2pmem status",
-            "  scripts/p2pmem versions",
+            f"  scripts/p2pmem versions --graph {graph}",
             f'  scripts/p2pmem recall "{QUESTION}"',
             f"  scripts/devnet kill {last.name}",
             f"  scripts/devnet start {last.name}",

@@ -145,13 +145,13 @@ COMMANDS: Final = (
     Command("peer show", "show one peer", show, _peer_argument),
     Command("peer ban", "keep a peer out, for a time or for good", ban, _ban_arguments),
     Command("peer unban", "let a peer in again", unban, _peer_argument),
-    Command("delegation give", "let an agent act for yours; prints a word for its node", give, _give_arguments),
+    Command("acting allow", "let an agent act for yours; prints a word for its node", give, _give_arguments),
     Command(
-        "delegation accept",
+        "acting accept",
         "keep a delegation that was given to your agent",
         accept,
-        lambda parser: parser.add_argument("word", metavar="WORD", help="what `p2pmem delegation give` printed"),
+        lambda parser: parser.add_argument("word", metavar="WORD", help="what `p2pmem acting allow` printed"),
     ),
-    Command("delegation list", "list who acts for whom, given and held here", delegations),
+    Command("acting list", "list who acts for whom, given and held here", delegations),
     Command("revoke", "shut out an agent or a stolen machine", revoke, _revoke_arguments),
 )

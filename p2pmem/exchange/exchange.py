@@ -19,7 +19,9 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from math import isinf
 from typing import Final
 
@@ -43,6 +45,7 @@ from p2pmem.ledger.batch import Delta
 from p2pmem.net.dialer import Dialer
 from p2pmem.net.framing import FrameReader
 from p2pmem.net.greet import NotWelcomeError
+from p2pmem.net.reach import may_dial_on_hearsay
 from p2pmem.net.seam import Network, PeerId, Stream
 from p2pmem.net.sessions import Session, Sessions
 from p2pmem.net.topics import OpenTopics
@@ -57,6 +60,7 @@ AFTER_NEWS_S: Final = 10.0
 AFTER_NEWS_MEMBERS: Final = 3
 DIFFERS_PAUSE_S: Final = 1.0
 CLOCK_LOOK_S: Final = 3600.0
+FOLLOW_HEAD_S: Final = 2.0
 NO_PROGRESS_PAUSE_S: Final = 5.0
 
 
@@ -155,6 +159,7 @@ class Exchange:
             equal=self._found_equal,
             peers=self._peers_of,
             penalise=penalise,
+            is_member=lambda peer: sessions.get(peer) is not None,
         )
         self.dialer = Dialer(network, self._connected, chance)
         self.fetching = Fetching(holdings, self.client, self._sources, penalise, chance)
@@ -200,6 +205,7 @@ class Exchange:
             recent=self._recent,
             raw=self._raw,
             do=self._do,
+            follow_head=partial(self._follow_head, peer),
         )
         comparer = _Comparer()
         self._links[peer], self._comparers[peer] = link, comparer
@@ -217,6 +223,16 @@ class Exchange:
             self._want_all(None)
             with trio.CancelScope(shield=True):
                 await self.client.forget(peer)
+
+    async def _follow_head(self, peer: PeerId, graph: GraphId) -> None:
+        """Ask a member for its newest roster, for a moment; whatever fails is left to comparisons."""
+        with trio.move_on_after(FOLLOW_HEAD_S):
+            try:
+                await self.client.follow_head(peer, graph)
+            except RefusedError as error:
+                self._penalise(peer, error)
+            except OutsideError as error:
+                log.info("head.not_followed", extra={"peer": peer, "why": type(error).__name__})
 
     async def _read(self, link: Link) -> None:
         try:
@@ -455,6 +471,12 @@ class Exchange:
         ]
         return (*self._announce(), *theirs)
 
+    def hear_of(self, address: str) -> None:
+        """Somebody says that a peer is there: dial it, within the bounds of hearsay; hello decides what it is."""
+        if may_dial_on_hearsay(address, self._announce()):
+            with suppress(MisuseError):
+                self.dialer.hear(address)
+
     async def _meet(self, session: Session, graph: GraphId) -> None:
         """Learn whom else the peer is connected to, and dial them, until enough are connected: up to 25 members,
         everybody is connected with everybody; of more, each with some by chance."""
@@ -465,10 +487,7 @@ class Exchange:
             trying = len(self.dialer.wanted() - connected)
             if len(connected) + min(trying, DIALLED_AT_ONCE) >= CONNECTED_ENOUGH:
                 return
-            try:
-                self.dialer.want(address)
-            except MisuseError:
-                continue
+            self.hear_of(address)
         for address in self.client.known_addresses(session.peer)[:1]:
             await self._met(graph, session.peer, address)
 

@@ -134,6 +134,15 @@ class SyncClient:
             answered = {GraphId(state.graph): state for state in theirs.graphs}
             return [await self._graph(line, graph, answered[graph], agreed_ms) for graph in graphs if graph in answered]
 
+    async def follow_head(self, peer: PeerId, graph: GraphId) -> None:
+        """Take in the peer's newest roster of a graph, when it is another than ours. Raises as `compare`."""
+        async with self._line(peer) as line:
+            now_ms = self._clock.now_ms()
+            ours = self._holdings.state(graph, now_ms)
+            theirs = await line.ask(Heads(now_ms, (ours,)), Heads)
+            if any(state.graph == graph and state.head != ours.head for state in theirs.graphs):
+                await self._heads(line, graph)
+
     async def ask_peers(self, peer: PeerId, graph: GraphId, ours: tuple[str, ...]) -> tuple[str, ...]:
         """Tell a member where we can be dialled; learn where it and those it is connected to can be.
 
@@ -169,7 +178,10 @@ class SyncClient:
         except BaseException:
             await line.close()
             raise
-        self._lines[peer] = line
+        if peer in self._lines:
+            await line.close()  # somebody else asked this peer meanwhile, and left a stream
+        else:
+            self._lines[peer] = line
 
     async def forget(self, peer: PeerId) -> None:
         """The session with a peer has ended: close the stream to it."""
@@ -197,6 +209,9 @@ class SyncClient:
                 return Comparison(graph, False, ours.count, theirs.count, 0, "the peer has another head")
         if (ours.count, ours.fingerprint) == (theirs.count, theirs.fingerprint):
             return Comparison(graph, True, ours.count, theirs.count, await self._attachments(line, graph))
+        if ours.is_partial:
+            # Rule J3: what is missing here is not asked for. What the peer lacks it gets in rounds of its own.
+            return Comparison(graph, False, ours.count, theirs.count, 0, "this node's disk is nearly full")
         try:
             fetched = await self._round(line, graph, theirs.head, agreed_ms)
         except NotGivenError as error:

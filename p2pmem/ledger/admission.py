@@ -26,7 +26,7 @@ from p2pmem_protocol.content import Content, check_canonical
 from p2pmem_protocol.envelope import Envelope, Item
 from p2pmem_protocol.errors import BugError, Reason, RefusedError
 from p2pmem_protocol.holdings import Changes
-from p2pmem_protocol.kinds import Kind
+from p2pmem_protocol.kinds import CONTENT, Kind
 from p2pmem_protocol.limits import MINUTE_MS
 from p2pmem_protocol.names import AssetKey, GraphId
 from p2pmem_protocol.records import SealedRecord, State
@@ -66,6 +66,8 @@ class Admission:
         self._ledger = ledger
         self._blocking = blocking
         self.refusals: Counter[Reason] = Counter()
+        self.is_partial = False
+        """The disk is nearly full: others' content is not admitted (rule J3)."""
 
     async def admit(self, items: Sequence[Offered], source: Source) -> tuple[list[Admitted], list[RefusedError]]:
         """Test and keep. Returns what became of each, and the refusals that are held against who sent them.
@@ -118,6 +120,8 @@ class Admission:
             """What costs most comes last: signatures, then content."""
             nonlocal content
             if not is_own:
+                if self.is_partial and item.kind in CONTENT:
+                    raise RefusedError(Reason.PARTIAL, "there is too little room on this node's disk")
                 item.check()
             if own is None:
                 content = _content_of(item)
@@ -155,6 +159,8 @@ class Admission:
 
     async def keep_attachment(self, graph_id: GraphId, data: bytes, content_hash: bytes) -> bool:
         """Keep fetched content when the set names it and its seals agree with it."""
+        if self.is_partial:
+            return False
         graph = self._ledger.graph(graph_id)
         naming = [
             version

@@ -141,6 +141,10 @@ class Delegating:
         """All that are given or held here, oldest first."""
         return tuple(self._view(signed) for signed in self._known)
 
+    def principals(self) -> frozenset[Address]:
+        """For whom agents of this node act or have acted."""
+        return frozenset(it.delegation.principal for it in self._known if it.delegation.agent in self._keyring)
+
     def _view(self, signed: SignedActFor) -> DelegationView:
         it = signed.delegation
         return DelegationView(
@@ -232,15 +236,15 @@ class Delegating:
         return Revoke(subject, None, serial, tuple(sorted(record.id for record in newest)))
 
 
-def _removal(graph: LedgerGraph, verifier: Address) -> list[Change]:
-    """Remove a member; M falls with it when it could not be reached any more.
+def _removal(graph: LedgerGraph, member: Address) -> list[Change]:
+    """Take a member out; and when it is a verifier without whom M cannot be reached, lower M to what can.
 
     Shutting out a stolen machine must not wait until somebody has thought of another verifier.
     """
     assert graph.head is not None
     quorum = graph.head.quorum
-    left = len([it for it in quorum.verifiers if it not in (verifier, graph.head.header.owner)])
-    changes: list[Change] = [RemoveMember(verifier)]
-    if verifier in quorum.verifiers and left < quorum.m:
+    left = len([it for it in quorum.verifiers if it not in (member, graph.head.header.owner)])
+    changes: list[Change] = [RemoveMember(member)]
+    if member in quorum.verifiers and left < quorum.m:
         changes.append(SetQuorum(left))
     return changes

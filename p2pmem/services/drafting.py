@@ -196,11 +196,7 @@ class Drafting:
         """
         draft = self.get(graph.id, key)
         if draft is None:
-            own = self.latest_own(graph.id, key)
-            data = self._ledger.content(own.content_hash) if own else None
-            if own is None or data is None:
-                raise NoSuchDraftError(f"{key.author} has neither a draft nor a sealed version {key.name!r} here")
-            return Ready(own, await self._checked(data), None)
+            return await self.ready_again(graph, key)
         if draft.seal is not None and draft.sealed_hash != keccak256(draft.content):
             raise DraftEditedError(
                 f"the draft {key.name!r} was edited after it was sealed; seal it again with `p2pmem seal`"
@@ -215,6 +211,14 @@ class Drafting:
         if draft is not None and draft.seal is None:
             raise MisuseError(f"the draft {key.name!r} of {key.author} is not sealed yet: sign its seal first")
         return await self.ready(graph, key)
+
+    async def ready_again(self, graph: LedgerGraph, key: AssetKey) -> Ready:
+        """The newest sealed version that went before, whatever is drafted since. Raises `NoSuchDraftError`."""
+        own = self.latest_own(graph.id, key)
+        data = self._ledger.content(own.content_hash) if own else None
+        if own is None or data is None:
+            raise NoSuchDraftError(f"{key.author} has neither a draft nor a sealed version {key.name!r} here")
+        return Ready(own, await self._checked(data), None)
 
     def ready_new(self, graph: LedgerGraph, key: AssetKey, content: Content, subgraph: str) -> Ready:
         """New content sealed as the next version of an asset, in memory as by `ready`.

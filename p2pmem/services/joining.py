@@ -12,7 +12,7 @@ import trio
 from p2pmem_protocol.errors import MisuseError, OutsideError, Reason, RefusedError
 from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.hello import JOIN_PROTOCOL, Greeting, Proof, Speakers, may_speak
-from p2pmem_protocol.join import ANSWER_BYTES_MAX, TOKEN_BYTES, Answer, Ask, Chain, Invite, Reply
+from p2pmem_protocol.join import ADDRESSES_MAX, ANSWER_BYTES_MAX, TOKEN_BYTES, Answer, Ask, Chain, Invite, Reply
 from p2pmem_protocol.names import Address, GraphId, GraphName
 from p2pmem_protocol.roster import Access, Member, Role
 
@@ -93,8 +93,15 @@ class Joining:
         `roles` 0 makes one without a token: it leads who is listed already to this node, and gives nobody a right.
         """
         addresses = self._announce()
+        if not roles:
+            # Any member can lead in who is listed, so those that were reached before are as good as this node.
+            addresses = tuple(dict.fromkeys((*addresses, *self.known_addresses(graph.id))))[:ADDRESSES_MAX]
         if not addresses:
-            raise MisuseError("this node listens nowhere that others could reach; set peer.listen or peer.announce")
+            raise MisuseError(
+                "this node listens nowhere that others could reach, so nobody could use the invite: set peer.listen to "
+                "an address of this machine, or peer.announce to the one under which a router passes connections on; "
+                "or list the new member, and let a member that can be reached make an invite without roles"
+            )
         if graph.head is None:
             raise MisuseError(f"{graph.name} has no roster here yet: {graph.trouble}")
         if not roles:
@@ -196,11 +203,10 @@ class Joining:
         )
         self._remembered[graph, peer] = address
 
-    def known_addresses(self) -> list[str]:
-        """Where members were reached before."""
-        return self._ledger.database.read(
-            lambda connection: [row[0] for row in connection.execute("SELECT DISTINCT address FROM peer_address")]
-        )
+    def known_addresses(self, graph: GraphId | None = None) -> list[str]:
+        """Where members were reached before, of one graph or of all."""
+        sql = "SELECT DISTINCT address FROM peer_address WHERE ?1 IS NULL OR graph = ?1 ORDER BY seen_ms DESC"
+        return self._ledger.database.read(lambda connection: [row[0] for row in connection.execute(sql, (graph,))])
 
     # Answering
 

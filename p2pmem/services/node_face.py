@@ -61,12 +61,14 @@ from p2pmem.services.auditing import Auditing
 from p2pmem.services.certifying import Certifying
 from p2pmem.services.chain_facts import ChainFacts
 from p2pmem.services.delegating import Delegating, rights_of
+from p2pmem.services.disk_watch import DiskWatch
 from p2pmem.services.drafting import Drafting
 from p2pmem.services.duties import Duties
 from p2pmem.services.finding import find_readable, find_version
 from p2pmem.services.job_desk import JobDesk
 from p2pmem.services.joining import Joining
 from p2pmem.services.keeper import Keeper
+from p2pmem.services.lifetimes import Lifetimes
 from p2pmem.services.member_desk import MemberDesk, founding_of, roles_of
 from p2pmem.services.membership import Membership
 from p2pmem.services.peering import Peering
@@ -75,6 +77,7 @@ from p2pmem.services.projector import Projector
 from p2pmem.services.showing import Showing, parse_reference
 from p2pmem.services.signing import Signing
 from p2pmem.services.signing_desk import SigningDesk
+from p2pmem.services.troubles import Troubles
 from p2pmem.services.trust_desk import TrustDesk, roster_file
 from p2pmem.store.query_worker import Queries
 from p2pmem.work.outgoing import Outgoing, Ready
@@ -103,6 +106,9 @@ class Services:
     joining: Joining
     duties: Duties
     keeper: Keeper
+    disk: DiskWatch
+    lifetimes: Lifetimes
+    troubles: Troubles
     delegating: Delegating
     peering: Peering
     projector: Projector
@@ -163,8 +169,8 @@ class NodeFace:
                 for (peer, graph), last in sorted(compared.items())
             ),
             chain=s.chain,
-            partial=False,
-            warnings=self._warnings(),
+            partial=s.disk.is_partial,
+            warnings=s.troubles.warnings(),
             refused=s.peering.refused(),
         )
 
@@ -181,19 +187,6 @@ class NodeFace:
             state = "member" if session else "connected"
             views.append(PeerView(peer, addresses[0] if addresses else "", agents, graphs, apart_ms, state))
         return tuple(views)
-
-    def _warnings(self) -> tuple[str, ...]:
-        s = self._s
-        warnings = [f"{graph.name}: {graph.trouble}" for graph in s.ledger.graphs.values() if graph.trouble]
-        warnings += [
-            f"the clock of {session.peer} is {session.clock_apart_ms / 1000:+.0f} s away from ours: "
-            "nothing is reconciled with it until that is mended"
-            for session in s.sessions.all()
-            if not session.may_reconcile
-        ]
-        if s.keeper.paused:
-            warnings.append("the wall clock jumped by more than five minutes: nothing is swept until it is right again")
-        return tuple(warnings)
 
     # Context graphs
 
@@ -501,11 +494,11 @@ class NodeFace:
         return self._trust.history(self._s.ledger.named(graph), key)
 
     async def diff(self, graph: str, reference: str, *, other: int | None) -> DiffView:
-        found, asset, view = self._version(graph, reference)
+        found, asset, view = self._readable(graph, reference)
         return self._trust.diff(found, view, asset, other)
 
     async def explain(self, graph: str, reference: str) -> Explanation:
-        found, asset, view = self._version(graph, reference)
+        found, asset, view = self._readable(graph, reference)
         return self._trust.explain(found, asset, view)
 
     async def roster(self, graph: str) -> bytes:

@@ -130,6 +130,15 @@ class SharingJobs:
             sealed = await self._drafting.ready(graph, key)
         else:
             sealed = self._drafting.ready_new(graph, key, new.content, new.subgraph)
+        return await self._share_now(graph, key, sealed, args)
+
+    async def renew(self, args: ShareArgs) -> JobRecord:
+        """Share what was shared before once more, whatever is drafted since. As `share_at_once`."""
+        graph = self._ledger.graph(GraphId(args.graph))
+        key = AssetKey(Address(args.agent), args.name)
+        return await self._share_now(graph, key, await self._drafting.ready_again(graph, key), args)
+
+    async def _share_now(self, graph: LedgerGraph, key: AssetKey, sealed: Sealed, args: ShareArgs) -> JobRecord:
         expires_ms = self._may_share(graph, key, sealed, args.ttl_ms)
         submission = self._queue.prepare(self.share, args)
         taken = self._outgoing.take(self._signed(graph, key, sealed, Kind.SHARE, expires_ms))

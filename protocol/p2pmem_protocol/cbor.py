@@ -17,7 +17,7 @@ empty lists takes seventy times the memory of its bytes, so the number of items 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import repeat
 from typing import Any, Final, NoReturn, TypeAlias, Union
 
@@ -83,22 +83,18 @@ def decode(data: bytes, *, limit_bytes: int = ITEM_BYTES_MAX, depth: int = DEPTH
 
 
 class _NoTags(Mapping[int, "cbor2.SemanticDecoderCallback"]):
-    """A decoder for whatever tag there is that refuses it, before what follows the tag is looked at."""
+    """A decoder for whatever tag is asked for that refuses it, before what follows the tag is looked at."""
 
     def __getitem__(self, tag: int) -> cbor2.SemanticDecoderCallback:
         return _refuse_tag
 
-    def get(self, tag: int, default: object = None) -> cbor2.SemanticDecoderCallback:
-        return _refuse_tag
+    # The tags themselves are without number; nobody counts them.
 
-    def __contains__(self, tag: object) -> bool:
-        return True
-
-    def __iter__(self) -> NoReturn:
-        raise TypeError("all tags there are")
+    def __iter__(self) -> Iterator[int]:
+        return iter(())
 
     def __len__(self) -> int:
-        return 1
+        return 0
 
 
 def _refuse_tag(*_: object) -> NoReturn:

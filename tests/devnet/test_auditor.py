@@ -21,7 +21,7 @@ from p2pmem.ledger.admission import Admission
 from p2pmem.ledger.ledger_holdings import LedgerHoldings
 from p2pmem.net.sessions import Sessions
 from p2pmem.services.keeper import Keeper
-from p2pmem.work.outgoing import Outgoing
+from p2pmem.work.outgoing import Outgoing, Ready
 
 pytestmark = pytest.mark.cluster(n=3, quorum=1, audit=False)
 Patch = pytest.MonkeyPatch
@@ -118,11 +118,11 @@ async def test_it_finds_a_job_that_says_two_things(cluster: Cluster, monkeypatch
     once = Outgoing.admit_step
 
     async def twice(self: Outgoing, ctx: Any, name: str, make: Callable[[], Any]) -> Any:
-        done = await once(self, ctx, name, make)
         ready = make()
+        done = await once(self, ctx, name, lambda: ready)
         if isinstance(ready.item, Envelope):
             later = replace(ready.item.unsigned, issued_at_ms=ready.item.issued_at_ms + 1)
-            await self.admit(later.sign(cluster.nodes[0].key))
+            await self.admit(Ready(later.sign(cluster.nodes[0].key)))
         return done
 
     monkeypatch.setattr(Outgoing, "admit_step", twice)

@@ -79,9 +79,7 @@ async def test_an_author_killed_between_a_transaction_and_its_receipt_anchors_on
         assert (await finished(group.founder.face, job)).state == "succeeded"
 
 
-@pytest.mark.parametrize(
-    "moment", ["review/admit/before", "review/admit/before>database.after_commit", "review/admit/after"]
-)
+@pytest.mark.parametrize("moment", ["review/admit/before>database.after_commit", "review/admit/after"])
 @pytest.mark.processes
 @pytest.mark.slow
 async def test_a_verifier_killed_after_signing_gives_one_verdict(tmp_path: Path, moment: str) -> None:

@@ -39,7 +39,7 @@ def test_random_bytes_are_refused_or_read(target: Target, data: bytes) -> None:
 
 
 @each_target
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.data())
 def test_changed_bytes_are_refused_or_read(target: Target, data: st.DataObject) -> None:
     """Some bytes flipped, a piece cut out, doubled or put in."""
@@ -88,7 +88,7 @@ def put(value: Any, path: tuple[Any, ...], other: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", CBOR)
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.data())
 def test_a_field_of_another_type_is_refused_or_read(name: str, data: st.DataObject) -> None:
     """Well-formed CBOR of the wrong shape: it passes the decoder and reaches the readers of fields."""
@@ -100,7 +100,7 @@ def test_a_field_of_another_type_is_refused_or_read(name: str, data: st.DataObje
 
 
 @pytest.mark.parametrize("name", ["item"])
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(st.data())
 def test_a_body_of_another_shape_is_refused_or_read(name: str, data: st.DataObject) -> None:
     target = TARGETS[name]

@@ -127,6 +127,7 @@ def test_what_comes_again_is_recovered_once_and_a_refusal_each_time(monkeypatch:
         recovered.append(message)
         return real(signature, message, hasher=None)
 
+    keys._remembered_signer_of.cache_clear()
     monkeypatch.setattr(keys.coincurve.PublicKey, "from_signature_and_message", counted)
     digest = keccak256(b"a seal that is renewed")
     signature = KEY.sign(digest)

@@ -198,6 +198,70 @@ def test_a_credential_holds_for_its_peer_until_its_end_and_for_ninety_days_at_mo
     assert refusal(copied.check, w.T0 - 1) is Reason.WRONG_SIGNER
 
 
+def test_a_delegation_and_a_credential_may_be_at_each_end() -> None:
+    for serial in (1, UINT32_MAX):
+        act = replace(ACT, serial=serial).sign(w.key("team"))
+        assert SignedActFor.from_value(act.to_value(), w.NETWORK, ACT.agent) == act
+    for change in (
+        {"serial": UINT32_MAX},
+        {"until_ms": 1},
+        {"until_ms": TIME_MS_MAX},
+        {"peer": "p"},
+        {"peer": "p" * 128},
+    ):
+        made = replace(CARRY, **change)
+        carry = made.sign(w.key("alice"))
+        assert SignedCarry.from_value(carry.to_value(), w.NETWORK, made.peer) == carry
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({0: bytes(19)}, Reason.BAD_FIELD),
+        ({1: 0}, Reason.BAD_FIELD),
+        ({1: UINT32_MAX + 1}, Reason.BAD_FIELD),
+        ({2: 0}, Reason.BAD_FIELD),
+        ({2: TIME_MS_MAX + 1}, Reason.BAD_FIELD),
+        ({3: bytes(64)}, Reason.BAD_FIELD),
+        ({3: bytes(66)}, Reason.BAD_FIELD),
+        ({4: 0}, Reason.BAD_SHAPE),
+    ],
+    ids=str,
+)
+def test_a_credential_of_another_form_is_refused(change: dict[int, Any], reason: Reason) -> None:
+    value = CARRY.sign(w.key("alice")).to_value()
+    assert refusal(SignedCarry.from_value, value | change, w.NETWORK, "peer") is reason
+
+
+@pytest.mark.parametrize("signature", [bytes(64), bytes(66)], ids=len)
+def test_a_delegation_with_a_signature_of_another_length_is_refused(signature: bytes) -> None:
+    value = ACT.sign(w.key("team")).to_value()
+    assert refusal(SignedActFor.from_value, value | {4: signature}, w.NETWORK, ACT.agent) is Reason.BAD_FIELD
+
+
+def test_a_wallet_is_given_delegations_credentials_and_evidence() -> None:
+    act, carry = ACT.typed_data(), CARRY.typed_data()
+    assert (act["primaryType"], carry["primaryType"]) == ("ActFor", "Carry")
+    assert act["message"] == {
+        "principal": str(ACT.principal),
+        "agent": str(ACT.agent),
+        "serial": 1,
+        "label": ACT.label,
+        "rights": 1,
+    }
+    assert carry["message"] == {"agent": str(CARRY.agent), "peer": "peer", "serial": 1, "until": w.T0}
+    endorsement = w.endorse("bob", w.subject("alice"), reason="good").statement
+    verdict = w.verdict("bob", w.subject("alice"), w.quorum(1, ("bob",)), reason="good").statement
+    for statement, reason in ((endorsement, "good"), (verdict, "0x" + keccak256(b"good").hex())):
+        shown = statement.typed_data()
+        assert shown["primaryType"] == type(statement).__name__
+        message = shown["message"]
+        assert isinstance(message, dict)
+        assert (message["reason"], message["signer"]) == (reason, str(w.address("bob")))
+    for made in (act, carry):
+        assert made["domain"] == {"name": "p2pmem", "version": "1", "salt": "0x" + w.NETWORK.hex()}
+
+
 # Content
 
 
@@ -362,6 +426,36 @@ def test_a_reason_has_a_limit_and_a_quorum_32_bytes() -> None:
         Evidence.sign(verdict, w.key("carol"))
 
 
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({0: 0}, Reason.BAD_VERSION),
+        ({0: 2}, Reason.BAD_VERSION),
+        ({3: 1}, Reason.BAD_FIELD),
+        ({3: 2}, Reason.BAD_SHAPE),
+        ({3: 11}, Reason.BAD_FIELD),
+        ({6: "a/b"}, Reason.BAD_NAME),
+        ({7: 0}, Reason.BAD_FIELD),
+        ({7: UINT32_MAX + 1}, Reason.BAD_FIELD),
+        ({9: 0}, Reason.BAD_FIELD),
+        ({9: 3}, Reason.BAD_FIELD),
+        ({10: "x" * (REASON_CHARS_MAX + 1)}, Reason.BAD_FIELD),
+        ({11: bytes(64)}, Reason.BAD_FIELD),
+        ({11: bytes(66)}, Reason.BAD_FIELD),
+        ({12: bytes(31)}, Reason.BAD_FIELD),
+        ({13: 0}, Reason.BAD_FIELD),
+        ({13: 5}, Reason.BAD_FIELD),
+        ({14: 0}, Reason.BAD_SHAPE),
+    ],
+    ids=str,
+)
+def test_a_verdict_of_another_form_is_refused(change: dict[int, Any], reason: Reason) -> None:
+    value = cbor.decode(w.verdict("bob", w.subject("alice"), w.quorum(1, ("bob",))).encode())
+    assert isinstance(value, dict)
+    assert refusal(Evidence.from_value, value | change) is reason
+    assert Evidence.from_value(value).encode() == cbor.encode(value)
+
+
 # Readers of fields
 
 ONE, TWO = b"\x01" * 32, b"\x02" * 32
@@ -387,6 +481,8 @@ def test_a_list_of_fixed_length_has_that_length(value: Any) -> None:
     assert refusal(Reader.of_list, value, 2, "a pair") is Reason.BAD_SHAPE
     reader = Reader.of_list([1, 2], 2, "a pair")
     assert (reader.uint(0, 9), reader.uint(1, 9)) == (1, 2)
+    with pytest.raises(RefusedError, match="a pair lacks field 2"):
+        reader.uint(2, 9)
 
 
 @pytest.mark.parametrize(
@@ -417,5 +513,9 @@ def test_fields_at_the_ends_of_their_range(
         taken = getattr(Reader({4: value}, "a thing"), method)(4, *arguments)
         assert taken == (tuple(value) if isinstance(value, list) and method != "items" else value)
     for value in bad:
-        assert refusal(getattr(Reader({4: value}, "a thing"), method), 4, *arguments) is Reason.BAD_FIELD
-    assert refusal(getattr(Reader({}, "a thing"), method), 4, *arguments) is Reason.BAD_SHAPE
+        with pytest.raises(RefusedError, match="field 4 of a thing is not") as caught:
+            getattr(Reader({4: value}, "a thing"), method)(4, *arguments)
+        assert caught.value.reason is Reason.BAD_FIELD
+    with pytest.raises(RefusedError, match="a thing lacks field 4") as caught:
+        getattr(Reader({}, "a thing"), method)(4, *arguments)
+    assert caught.value.reason is Reason.BAD_SHAPE

@@ -150,7 +150,7 @@ def test_what_is_refused_does_not_fit_but_where_a_grammar_cannot_say_it(grammar:
 ITEMS = {kind.word for kind in Kind} | {"endorsement"}
 
 
-@settings(max_examples=1_000)
+@settings(max_examples=300)
 @given(st.data())
 def test_changed_bytes_that_are_accepted_fit_the_grammar(grammar: Validator, data: st.DataObject) -> None:
     """The grammar is not narrower than the package."""

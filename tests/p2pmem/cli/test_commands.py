@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -36,17 +37,20 @@ from p2pmem.face import (
     SignView,
     VersionView,
 )
+from p2pmem.face_peers import DelegationView, PeerDetail
 from tests.p2pmem.api.memory_face import AGENT, NOW_MS, OTHER
 
 from .conftest import GRAPH, Node, run_here
 from .processes import ENVIRONMENT, P2PMEM
 
+PEER = "12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN"
 PROMISED = """
 init run config_show join draft drafts discard seal share publish endorse verify retract recall query versions
 show content status peers changes graph_create graph_list graph_show graph_members graph_invite graph_requests
 graph_approve graph_refuse graph_leave graph_follow review_list review_approve review_reject job_list job_show job_watch
 job_cancel job_retry job_resolve graph_owner graph_mend graph_roster review_show history diff agent_list agent_add
-sign_prepare sign_submit trust_attest trust_explain trust_export trust_check proof_export proof_check
+sign_prepare sign_submit peer_list peer_show peer_ban peer_unban acting_allow acting_accept acting_list revoke
+trust_attest trust_explain trust_export trust_check proof_export proof_check
 """.split()  # noqa: SIM905 - reads as a list
 HEAVY = {
     "trio",
@@ -90,7 +94,7 @@ def test_every_command_has_help(command: Command, capsys: pytest.CaptureFixture[
 def test_help_lists_every_command_and_every_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     said = run_here(capsys, "--help")
     for word in {command.words.split()[0] for command in COMMANDS} | set(GROUPS):
-        assert f"    {word} " in said.out
+        assert re.search(rf"^    {word}(?= |$)", said.out, re.MULTILINE)
     for code in Exit:
         assert EXIT_MEANINGS[code] in said.out
 
@@ -130,9 +134,18 @@ HEARD: list[tuple[list[str], tuple[str, dict[str, object]], Any]] = [
     (["graph", "show", "--graph", GRAPH], arguments("graph", graph=GRAPH), GraphView),
     (
         ["graph", "members", "--set", f"{OTHER}=reader", "--remove", AGENT, "--m", "2"],
-        arguments("change_members", graph=GRAPH, change=MemberChange((NewMember(OTHER, ("reader",)),), (AGENT,), 2)),
+        arguments("change_members", graph=GRAPH, change=MemberChange((NewMember(OTHER, ("reader",)),), (AGENT,), m=2)),
         GraphView,
     ),
+    (["peer", "list"], arguments("peers"), None),
+    (["peer", "ban", PEER], arguments("ban_peer", peer=PEER, for_ms=None), PeerDetail),
+    (["peer", "ban", PEER, "--for", "2h"], arguments("ban_peer", peer=PEER, for_ms=7_200_000), PeerDetail),
+    (
+        ["acting", "allow", OTHER, "--label", "helper", "--rights", "share,publish"],
+        arguments("delegate", agent=OTHER, label="helper", rights=("share", "publish")),
+        DelegationView,
+    ),
+    (["acting", "list"], arguments("delegations"), None),
     (
         ["graph", "invite", "--roles", "reader,writer", "--uses", "3", "--life", "1h30m", "--ask"],
         arguments("invite", graph=GRAPH, roles=("reader", "writer"), uses=3, life_ms=5_400_000, ask=True),
@@ -141,6 +154,7 @@ HEARD: list[tuple[list[str], tuple[str, dict[str, object]], Any]] = [
     (["graph", "requests"], arguments("join_requests", graph=GRAPH), None),
     (["graph", "approve", "r1"], arguments("decide_join", request="r1", approve=True), None),
     (["graph", "refuse", "r1"], arguments("decide_join", request="r1", approve=False), None),
+    (["graph", "follow", GRAPH, "--at", "/ip4/1"], arguments("follow", graph=GRAPH, addresses=("/ip4/1",)), GraphView),
     (["join", "p2pmem1x", "--label", "Bob"], arguments("join", invite="p2pmem1x", label="Bob"), GraphView),
     (["drafts"], arguments("drafts", graph=None), None),
     (["discard", "x"], arguments("discard", graph=GRAPH, name="x"), None),
@@ -249,7 +263,7 @@ async def test_the_node_hears_what_was_meant_and_its_answer_is_shown(
     if answer is not None:
         value = decode(answer, as_json.json)
         assert encode(value) == as_json.json
-    if words[1:2] not in (["approve"], ["refuse"], ["leave"], ["create"]) and words[0] != "join":
+    if words[1:2] not in (["approve"], ["refuse"], ["leave"], ["create"], ["follow"]) and words[0] != "join":
         as_text = await node(*words)
         assert as_text.code == 0
         assert as_text.out.strip()
@@ -261,6 +275,10 @@ def test_every_command_that_talks_to_a_node_is_tried_here() -> None:
     missing = {command.words for command in COMMANDS if not command.offline} - tried
     # these have tests of their own
     assert missing == {
+        "peer show",
+        "peer unban",
+        "acting accept",
+        "revoke",
         "draft",
         "graph leave",
         "graph list",
@@ -270,6 +288,24 @@ def test_every_command_that_talks_to_a_node_is_tried_here() -> None:
         "graph roster",
         "sign submit",
     }
+
+
+async def test_a_peer_is_banned_shown_and_let_in_again(node: Node) -> None:
+    assert "no peer is connected or banned" in (await node("peer", "list")).out
+    assert "for good" in (await node("peer", "ban", PEER)).out
+    assert "banned" in (await node("peer", "show", PEER)).out
+    assert (await node("peer", "unban", PEER)).code == 0
+    assert (await node("peer", "show", PEER)).code == Exit.NOT_FOUND
+
+
+async def test_an_agent_is_allowed_accepted_and_shut_out(node: Node) -> None:
+    await node.founded()
+    said = await node("acting", "allow", OTHER)
+    assert said.out.startswith("p2pmemact1")
+    assert "from now on: share" in (await node("acting", "accept", said.out.strip())).out
+    assert OTHER in (await node("acting", "list")).out
+    assert GRAPH in (await node("revoke", OTHER, "--forget")).out
+    assert ("revoke", {"subject": OTHER, "keep": False}) in node.face.calls
 
 
 async def test_a_list_of_graphs_is_that_of_http(node: Node) -> None:
