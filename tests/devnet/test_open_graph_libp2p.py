@@ -18,6 +18,7 @@ from p2pmem.net.gossipsub import MESHSUB, open_gossip
 from p2pmem.net.libp2p_host import Libp2pNetwork
 from p2pmem.net.seam import NotSpokenError
 from p2pmem.node import Node, NodeSettings, Places, Surroundings, open_node
+from tests.p2pmem.net.helpers import until
 
 pytestmark = pytest.mark.slow
 
