@@ -13,7 +13,7 @@ from p2pmem_protocol.errors import MisuseError
 from p2pmem.api.problems import Exit, row_of
 from p2pmem_devnet.control import give
 from p2pmem_devnet.errors import InterruptedRunError, StoryError
-from p2pmem_devnet.options import Options, Order, parse
+from p2pmem_devnet.options import Options, Order, Rehearsal, parse
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,6 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(asked, Order):
             print(trio.run(give, asked))
             return Exit.OK.value
+        if isinstance(asked, Rehearsal):
+            return _rehearse(asked).value
         as_json = asked.json
         return _run(asked).value
     except (InterruptedRunError, KeyboardInterrupt):
@@ -31,6 +33,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return Exit.INTERRUPTED.value
     except Exception as error:
         return _failed(error, as_json=as_json).value
+
+
+def _rehearse(asked: Rehearsal) -> Exit:
+    from p2pmem_devnet.scenarios import run  # heavy too
+
+    outcomes = run(asked.name, seed=asked.seed, count=asked.count, say=print)
+    return Exit.JOB_ENDED_BADLY if any(outcome.trouble for outcome in outcomes) else Exit.OK
 
 
 def _run(options: Options) -> Exit:

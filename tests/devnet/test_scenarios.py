@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from p2pmem_devnet import scenarios
+from p2pmem_devnet.cli import main
 from p2pmem_devnet.scenarios import load, names, parse, run, run_once
 from p2pmem_protocol.errors import MisuseError
 
@@ -68,3 +69,16 @@ def test_a_file_that_is_no_scenario_says_where_it_is_wrong(text: str, says: str)
 def test_a_name_that_is_no_scenario_lists_those_that_are() -> None:
     with pytest.raises(MisuseError, match="partition_and_heal"):
         load("nothing")
+
+
+def test_the_command_runs_a_story_and_its_exit_code_says_how_it_ended(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["run", "owners_fork", "--seed", "4"]) == 0
+    assert "owners_fork seed 4: well" in capsys.readouterr().out
+    assert main(["run", "nosuch"]) == 2
+    assert "there are: byzantine_verifier" in capsys.readouterr().err
+    bad = parse("bad", 'about = "x."\ncluster = { nodes = 2 }\nstep = [ { expect = { asset = "it", gone = true } } ]')
+    monkeypatch.setattr(scenarios, "names", lambda: ("bad",))
+    monkeypatch.setattr(scenarios, "load", lambda name: bad)
+    assert main(["run", "all"]) == 5
