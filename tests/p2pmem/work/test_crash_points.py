@@ -97,7 +97,8 @@ async def with_chain(directory: Path, points: tuple[str, ...] | None) -> None:
 
     expected = await run("unkilled", None)
     assert expected["anchor"] == "confirmed"
-    assert expected["nonces used"] == 1
+    # the registration of the quorum, and the anchor
+    assert expected["nonces used"] == 2
     passed = json.loads((directory / "unkilled" / "points.json").read_text())
     for number, point in enumerate(points or [it for it in passed if it.startswith(("anchor/", "publish/"))]):
         assert await run(f"killed-{number}", point) == expected, point
