@@ -81,6 +81,14 @@ class SyncView:
 
 
 @dataclass(frozen=True, slots=True)
+class CompactView:
+    """What the node's files took before they were written anew, and take now."""
+
+    before_bytes: int
+    after_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class NodeStatus:
     """The node at a glance."""
 
@@ -344,6 +352,9 @@ class Face(Protocol):
     """
 
     async def status(self) -> NodeStatus: ...
+
+    async def compact(self) -> CompactView:
+        """Write all files anew, so that nothing that was erased or has ended is left in any. Takes a while."""
 
     async def found(self, new: NewGraph) -> GraphView:
         """Found a context graph with this node's agent as creator and owner."""

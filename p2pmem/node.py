@@ -50,6 +50,7 @@ from p2pmem.services.auditing import Auditing
 from p2pmem.services.certifying import Certifying
 from p2pmem.services.chain_facts import ChainFacts
 from p2pmem.services.chain_watch import ChainWatch
+from p2pmem.services.compacting import Compacting
 from p2pmem.services.delegating import Delegating
 from p2pmem.services.disk_watch import DiskWatch, free_bytes_of
 from p2pmem.services.drafting import Drafting
@@ -111,6 +112,11 @@ class Places:
     store: Path | None = None
     text: Path | None = None
     snapshots: Path | None = None
+
+    @property
+    def measured(self) -> tuple[Path, ...]:
+        """What takes room for good."""
+        return tuple(place for place in (self.ledger, self.store, self.text) if place is not None)
 
     @classmethod
     def of(cls, home: Home) -> Places:
@@ -185,7 +191,9 @@ async def open_node(
         queue = Queue(database, clock=at.clock, random_bytes=at.random_bytes, crash_point=at.crash_point)
         judge = await stack.enter_async_context(open_judge(settings.review, ledger))
         built = _Built(settings, keyring, ledger, net, papers, queue, imports, judge, at, chain, topics)
-        built.build(store, queries, Projector(ledger, store, text, keyring), Recalling(ledger, text, built.showing))
+        projector = Projector(ledger, store, text, keyring)
+        compacting = Compacting(ledger, built.admission, projector, at.blocking, places.measured)
+        built.build(store, queries, projector, Recalling(ledger, text, built.showing), compacting)
         nursery = await stack.enter_async_context(_nursery())
         await built.start(nursery)
         await stack.enter_async_context(queue.run(drain_s=DRAIN_S))
@@ -224,8 +232,8 @@ class _Built:
         self._facts = ChainFacts(ledger, chain.settings.chain_id if chain else 0, contract)
         self.showing = Showing(ledger, self._facts)
         self._penalties = Penalties(net, LedgerBans(ledger.database), at.clock)
-        self._admission = Admission(ledger, at.blocking)
-        self._rosters = Rosters(ledger, self._admission)
+        self.admission = Admission(ledger, at.blocking)
+        self._rosters = Rosters(ledger, self.admission)
         self._make_exchange(papers)
         self._signing = Signing(ledger, keyring)
         self._drafting = Drafting(ledger, self._signing, imports, at.blocking)
@@ -234,11 +242,11 @@ class _Built:
         self._delegating = Delegating(
             ledger, keyring, papers, self._signing, self._membership, self._outgoing, self._greet_anew
         )
-        self._peering = Peering(ledger, net, self._sessions, self._exchange, self._penalties, self._admission)
-        self._keeper = Keeper(ledger, self._admission, virtual_ms if at.inline else since_boot_ms)
+        self._peering = Peering(ledger, net, self._sessions, self._exchange, self._penalties, self.admission)
+        self._keeper = Keeper(ledger, self.admission, virtual_ms if at.inline else since_boot_ms)
         self._lifetimes = Lifetimes(ledger, self._signing, self._sharing, renews=settings.renews_own_shares)
         self._disk = DiskWatch(
-            ledger, self._admission, at.free_bytes, settings.free_disk_min_bytes, self._exchange.compare_now
+            ledger, self.admission, at.free_bytes, settings.free_disk_min_bytes, self._exchange.compare_now
         )
         self._certifying = Certifying(ledger)
         self._watch = self._make_watch(chain) if chain else None
@@ -248,7 +256,7 @@ class _Built:
 
     def _make_exchange(self, papers: OwnPapers) -> None:
         """The two know each other: the exchange serves sessions, and asks them who may have what."""
-        holdings = LedgerHoldings(self._ledger, self._admission, self._rosters, self._penalties.punish)
+        holdings = LedgerHoldings(self._ledger, self.admission, self._rosters, self._penalties.punish)
         self._sessions = Sessions(
             network=self._net,
             network_id=self._ledger.network,
@@ -272,7 +280,7 @@ class _Built:
         )
 
     def _make_membership(self, keyring: Keyring, papers: OwnPapers) -> None:
-        self._membership = Membership(self._ledger, self._admission, self._rosters, keyring)
+        self._membership = Membership(self._ledger, self.admission, self._rosters, keyring)
         self._members = MemberDesk(self._membership, self._facts, keyring, self._ledger.clock)
         self._joining = Joining(
             network=self._net,
@@ -288,7 +296,7 @@ class _Built:
 
     def _make_jobs(self) -> None:
         ledger, queue = self._ledger, self._queue
-        outgoing = self._outgoing = Outgoing(ledger, self._admission)
+        outgoing = self._outgoing = Outgoing(ledger, self.admission)
         self._sharing = SharingJobs(ledger, self._signing, self._drafting, outgoing, self._facts, queue)
         self._verifying = VerifyingJobs(ledger, self._signing, outgoing, queue)
         reviewing = ReviewingJobs(ledger, self._signing, outgoing, self._judge, queue)
@@ -340,11 +348,18 @@ class _Built:
             confirmations=set_.confirmations,
         )
 
-    def build(self, store: OxigraphProjection, queries: Queries, projector: Projector, recalling: Recalling) -> None:
+    def build(
+        self,
+        store: OxigraphProjection,
+        queries: Queries,
+        projector: Projector,
+        recalling: Recalling,
+        compacting: Compacting,
+    ) -> None:
         """Put together what users call."""
         services = Services(
             ledger=self._ledger,
-            admission=self._admission,
+            admission=self.admission,
             network=self._net,
             sessions=self._sessions,
             exchange=self._exchange,
@@ -359,6 +374,7 @@ class _Built:
             keeper=self._keeper,
             disk=self._disk,
             lifetimes=self._lifetimes,
+            compacting=compacting,
             troubles=Troubles(self._ledger, self._sessions, self._keeper, self._disk, self._lifetimes),
             delegating=self._delegating,
             peering=self._peering,

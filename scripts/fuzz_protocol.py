@@ -69,7 +69,7 @@ def fuzz(atheris: Any, name: str, seconds: int, seed: int) -> None:
     folder = Path(tempfile.mkdtemp(prefix="fuzz-corpus-"))
     for number, data in enumerate(target.corpus):
         (folder / str(number)).write_bytes(data)
-    limits = [f"-seed={seed}", "-max_len=16384", "-rss_limit_mb=1024", "-verbosity=0"]
+    limits = [f"-seed={seed}", "-max_len=16384", "-rss_limit_mb=1024", "-timeout=20", "-verbosity=0"]
     atheris.Setup([sys.argv[0], *limits, str(folder)], one_input)
     atheris.Fuzz()
 

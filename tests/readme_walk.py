@@ -27,7 +27,7 @@ from types import TracebackType
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
-HOME_SHOWN = "/home/you"
+HOME_SHOWN = "~"
 ANSWER_S_MAX = 60.0
 COMES_S_MAX = 30.0
 """How long something that another node said may take to be seen here: a person would ask again."""

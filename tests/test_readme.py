@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -189,6 +190,22 @@ def test_the_exit_codes_are_those_of_the_program() -> None:
 
 def test_there_is_one_place_for_the_table_of_the_delivery_bench() -> None:
     assert TEXT.count("<!-- bench: delivery -->") == TEXT.count("<!-- /bench: delivery -->") == 1
+
+
+# The map of the code
+
+
+def test_the_map_of_the_code_has_every_folder_and_every_module() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text().partition("## The map of the code")[2].partition("\n## ")[0]
+    named = {name for row in re.findall(r"^\| (`.*?) \|", text, re.MULTILINE) for name in row.split("`")[1::2]}
+    for package in ("protocol/p2pmem_protocol", "jobs/p2pmem_jobs", "devnet/p2pmem_devnet"):
+        for path in (ROOT / package).glob("*.py"):
+            assert path.stem.startswith("__") or any(fnmatch(path.stem, name) for name in named), f"no line has {path}"
+    folders = {f"p2pmem/{path.parent.name}" for path in (ROOT / "p2pmem").glob("*/__init__.py")}
+    assert folders == {name for name in named if name.startswith("p2pmem/")}
+    modules = {path.stem for package in ("protocol", "jobs", "devnet") for path in (ROOT / package).glob("*/*.py")}
+    gone = {it for it in named if "/" not in it and not any(fnmatch(module, it) for module in modules)}
+    assert gone == set()
 
 
 # Python

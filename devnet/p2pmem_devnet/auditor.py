@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from p2pmem_protocol.bodies import Sealed
+from p2pmem_protocol.bodies import RetractMode, Sealed
 from p2pmem_protocol.content import check_canonical
 from p2pmem_protocol.envelope import Envelope, Item, decode_item
 from p2pmem_protocol.errors import RefusedError
@@ -36,7 +36,7 @@ from p2pmem_devnet.auditor_trust import lives_until, naive_level, versions_of
 
 if TYPE_CHECKING:
     from p2pmem_devnet.cluster import Cluster
-    from p2pmem_devnet.cluster_node import ClusterNode
+    from p2pmem_devnet.cluster_node import ClusterNode, Promise
 
 ENDED_ROWS_KEPT_MS: Final = 16 * MINUTE_MS
 """Ten minutes, and the time to the next purge."""
@@ -296,7 +296,7 @@ class Auditor:
             if promise.job and promise.job not in jobs and now_ms - promise.at_ms < 6 * DAY_MS:
                 yield Finding("g", node.name, f"the job {promise.job} was acknowledged and is lost")
             place = (promise.graph, promise.name)
-            if promise.name and place not in drafts and place not in own:
+            if promise.name and place not in drafts and place not in own and not _was_erased(node, promise):
                 yield Finding("g", node.name, f"{promise.name} was acknowledged and is lost")
 
     # h
@@ -353,3 +353,10 @@ def _rows(node: ClusterNode, sql: str) -> list[tuple[Any, ...]]:
         return connection.execute(sql).fetchall()
 
     return node.inside.ledger.database.read(read)
+
+
+def _was_erased(node: ClusterNode, promise: Promise) -> bool:
+    """Whether the author took it back for good: then its bytes must be gone, also here."""
+    graph = node.inside.ledger.graphs.get(promise.graph)
+    retracts = graph.set.retracts(AssetKey(node.address, promise.name)) if graph is not None else ()
+    return any(retract.mode is RetractMode.ERASE for retract in retracts)

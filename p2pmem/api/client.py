@@ -22,6 +22,7 @@ from p2pmem.face import (
     CertificateView,
     ChangeEvent,
     ChangePreview,
+    CompactView,
     DiffView,
     DraftView,
     Explanation,
@@ -89,6 +90,9 @@ class HttpFace:
 
     async def found(self, new: NewGraph) -> GraphView:
         return await self._ask(GraphView, "found", new=new)
+
+    async def compact(self) -> CompactView:
+        return await self._ask(CompactView, "compact")
 
     async def graphs(self) -> tuple[GraphView, ...]:
         return await self._ask(tuple[GraphView, ...], "graphs")

@@ -40,7 +40,7 @@ def show_explanation(it: Explanation) -> str:
         version.reference,
         [
             ("trust", level(version.trust)),
-            ("in full", it.shown),
+            ("in full", it.shown if it.shown != level(version.trust) else ""),
             ("would raise it", clean(it.would_raise)),
             ("quorum", f"serial {it.quorum_serial}, {it.quorum}" if it.quorum else "none"),
             ("", "an earlier one, under which the roster keeps it as verified" if it.kept else ""),

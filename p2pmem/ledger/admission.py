@@ -16,19 +16,20 @@ import logging
 import sqlite3
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import trio
 from p2pmem_jobs import Blocking
 from p2pmem_protocol import record_bytes
-from p2pmem_protocol.bodies import Sealed
+from p2pmem_protocol.bodies import RetractMode, Sealed
 from p2pmem_protocol.content import Content, check_canonical
 from p2pmem_protocol.envelope import Envelope, Item
 from p2pmem_protocol.errors import BugError, Reason, RefusedError
 from p2pmem_protocol.holdings import Changes
 from p2pmem_protocol.kinds import CONTENT, Kind
 from p2pmem_protocol.limits import MINUTE_MS
-from p2pmem_protocol.names import AssetKey, GraphId
+from p2pmem_protocol.names import Address, AssetKey, GraphId
 from p2pmem_protocol.records import SealedRecord, State
 
 from p2pmem.exchange.holdings import SELF, Admitted, Offered, Source
@@ -209,11 +210,13 @@ class Admission:
     async def purge(self) -> int:
         """Delete what ended ten minutes ago, and content that nothing names any more. Returns how much content went.
 
-        An author's own sealed versions stay, whatever became of what was shared.
+        An author's own sealed versions stay, whatever became of what was shared, unless they were erased.
         """
         ledger = self._ledger
         before_ms = ledger.clock.now_ms() - EXPIRED_KEPT_MS
-        own = set(ledger.database.read(_own_hashes))
+        rows = await ledger.database.read_slowly(_own_versions)
+        erased = [row for row in rows if self._is_erased(row)]
+        own = {row.content_hash for row in rows} - {row.content_hash for row in erased}
         named = {content_hash for graph in ledger.graphs.values() for content_hash in graph.set.contents()}
         unnamed = [
             content_hash for content_hash in ledger.held if content_hash not in named and content_hash not in own
@@ -224,9 +227,20 @@ class Admission:
         def delete(connection: sqlite3.Connection) -> None:
             connection.execute("DELETE FROM item WHERE place = 'expired' AND aside_ms <= ?", (before_ms,))
             connection.executemany("DELETE FROM content WHERE hash = ?", [(it,) for it in unnamed])
+            connection.executemany(
+                "DELETE FROM own WHERE graph = ? AND agent = ? AND name = ? AND version = ?",
+                [(row.graph, row.key.author, row.key.name, row.version) for row in erased],
+            )
 
-        await ledger.database.write(delete)
+        await ledger.database.write(delete, shield=True)
         return len(unnamed)
+
+    def _is_erased(self, own: _Own) -> bool:
+        graph = self._ledger.graphs.get(own.graph)
+        return graph is not None and any(
+            retract.mode is RetractMode.ERASE and retract.version == own.version
+            for retract in graph.set.retracts(own.key)
+        )
 
 
 def _content_of(item: Item) -> bytes | None:
@@ -258,8 +272,22 @@ def check_sealed(body: Sealed, data: bytes) -> None:
         raise RefusedError(Reason.CONTENT_ROOT_MISMATCH, "content whose root is not the one that was sealed")
 
 
-def _own_hashes(connection: sqlite3.Connection) -> list[bytes]:
-    return [row[0] for row in connection.execute("SELECT content_hash FROM own")]
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """A version that this node's agent let go, and where its content is."""
+
+    graph: GraphId
+    key: AssetKey
+    version: int
+    content_hash: bytes
+
+
+def _own_versions(connection: sqlite3.Connection) -> list[_Own]:
+    rows = connection.execute("SELECT graph, agent, name, version, content_hash FROM own")
+    return [
+        _Own(GraphId(graph), AssetKey(Address(agent), name), version, content_hash)
+        for graph, agent, name, version, content_hash in rows
+    ]
 
 
 def _versions(graph: LedgerGraph, key: AssetKey) -> list[tuple[SealedRecord, ...]]:

@@ -1,13 +1,15 @@
-"""Certificates of what is ConsensusVerified here."""
+"""Certificates of what is ConsensusVerified here, and proofs that a statement is part of what was sealed."""
 
 from __future__ import annotations
 
 from p2pmem_protocol import certificate
 from p2pmem_protocol.bodies import Sealed
 from p2pmem_protocol.certificate import CertificateStatement
+from p2pmem_protocol.content import Content
 from p2pmem_protocol.envelope import Envelope, decode_item
 from p2pmem_protocol.errors import BugError, MisuseError
 from p2pmem_protocol.evidence import Evidence
+from p2pmem_protocol.merkle import prove
 from p2pmem_protocol.names import VersionKey, hex_id
 from p2pmem_protocol.seal import SignedSeal
 from p2pmem_protocol.trust import Trust
@@ -69,4 +71,23 @@ def statement_json(statement: CertificateStatement) -> dict[str, object]:
         "quorum_serial": statement.quorum.serial,
         "m": statement.quorum.m,
         "n": statement.n,
+    }
+
+
+def statement_proof(graph: LedgerGraph, view: VersionView, content: Content, statement: str) -> dict[str, object]:
+    """That a line of canonical N-Quads is under a version's root, as JSON. Raises `MisuseError` when it is not."""
+    line = statement.strip().encode() + b"\n"
+    lines = content.lines()
+    name = f"{view.key.asset}@{view.key.version}"
+    if line not in lines:
+        raise MisuseError(f"{name} does not hold that statement; give one line of its canonical N-Quads")
+    proof = prove(lines, lines.index(line))
+    return {
+        "graph": str(graph.name),
+        "reference": name,
+        "statement": line.decode(),
+        "root": hex_id(content.root),
+        "leaves": content.line_count,
+        "leaf": hex_id(proof.leaf),
+        "proof": [hex_id(sister) for sister in proof.hashes],
     }

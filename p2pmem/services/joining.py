@@ -93,9 +93,9 @@ class Joining:
         `roles` 0 makes one without a token: it leads who is listed already to this node, and gives nobody a right.
         """
         addresses = self._announce()
-        if not roles:
-            # Any member can lead in who is listed, so those that were reached before are as good as this node.
-            addresses = tuple(dict.fromkeys((*addresses, *self.known_addresses(graph.id))))[:ADDRESSES_MAX]
+        if not roles and not addresses:
+            # Any member can lead in who is listed. Where others are is told only by who cannot be reached itself.
+            addresses = tuple(self.known_addresses(graph.id))[:ADDRESSES_MAX]
         if not addresses:
             raise MisuseError(
                 "this node listens nowhere that others could reach, so nobody could use the invite: set peer.listen to "
@@ -160,6 +160,8 @@ class Joining:
         """The best answer of all addresses, or None when none answers. A roster that came with it is adopted."""
         best: Reply | None = None
         for address in invite.addresses:
+            if address.endswith(f"/p2p/{self._network.peer_id}"):
+                continue
             try:
                 peer = await self._network.connect(address, expected=None)
                 answer = await self._ask(peer, invite, label)

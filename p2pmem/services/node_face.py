@@ -14,7 +14,6 @@ from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.evidence import Decision
 from p2pmem_protocol.join import ADDRESSES_MAX, Invite
 from p2pmem_protocol.kinds import Kind
-from p2pmem_protocol.merkle import prove
 from p2pmem_protocol.names import Address, AssetKey, GraphName, check_name, hex_id, parse_hex_id
 from p2pmem_protocol.trust import Floor, Trust
 from p2pmem_protocol.view import AssetView, VersionView, asset_view
@@ -27,6 +26,7 @@ from p2pmem.face import (
     CertificateView,
     ChangeEvent,
     ChangePreview,
+    CompactView,
     DiffView,
     DraftView,
     Explanation,
@@ -58,8 +58,9 @@ from p2pmem.net.seam import Network
 from p2pmem.net.sessions import Sessions
 from p2pmem.recall.recalling import Recalling
 from p2pmem.services.auditing import Auditing
-from p2pmem.services.certifying import Certifying
+from p2pmem.services.certifying import Certifying, statement_proof
 from p2pmem.services.chain_facts import ChainFacts
+from p2pmem.services.compacting import Compacting
 from p2pmem.services.delegating import Delegating, rights_of
 from p2pmem.services.disk_watch import DiskWatch
 from p2pmem.services.drafting import Drafting
@@ -109,6 +110,7 @@ class Services:
     disk: DiskWatch
     lifetimes: Lifetimes
     troubles: Troubles
+    compacting: Compacting
     delegating: Delegating
     peering: Peering
     projector: Projector
@@ -187,6 +189,9 @@ class NodeFace:
             state = "member" if session else "connected"
             views.append(PeerView(peer, addresses[0] if addresses else "", agents, graphs, apart_ms, state))
         return tuple(views)
+
+    async def compact(self) -> CompactView:
+        return await self._s.compacting.compact()
 
     # Context graphs
 
@@ -517,21 +522,7 @@ class NodeFace:
 
     async def proof(self, graph: str, reference: str, statement: str) -> dict[str, object]:
         found, _, view = self._readable(graph, reference)
-        content = check_canonical(await self.content(graph, reference))
-        line = statement.strip().encode() + b"\n"
-        lines = content.lines()
-        if line not in lines:
-            raise MisuseError(f"{reference} does not hold that statement; give one line of its canonical N-Quads")
-        proof = prove(lines, lines.index(line))
-        return {
-            "graph": str(found.name),
-            "reference": f"{view.key.asset}@{view.key.version}",
-            "statement": line.decode(),
-            "root": hex_id(content.root),
-            "leaves": content.line_count,
-            "leaf": hex_id(proof.leaf),
-            "proof": [hex_id(sister) for sister in proof.hashes],
-        }
+        return statement_proof(found, view, check_canonical(await self.content(graph, reference)), statement)
 
     async def recall(
         self, question: str, *, graph: str | None, min_trust: str | None, min_m: int, limit: int

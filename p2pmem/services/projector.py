@@ -137,6 +137,7 @@ class Projector:
         self._placed: dict[tuple[GraphId, AssetKey], dict[str, _Stands | None]] = {}
         self._waiting: list[tuple[int, int, trio.Event]] = []
         self._number = 0
+        self._busy = trio.Lock()
 
     @property
     def position(self) -> int:
@@ -152,7 +153,8 @@ class Projector:
         task_status.started()
         while True:
             await self._ledger.until(lambda: self._ledger.position > self.position)
-            await self._follow()
+            async with self._busy:
+                await self._follow()
 
     async def reached(self, position: int) -> None:
         """Return once both projections are at `position` or beyond. Cancel it with a scope.
@@ -179,6 +181,13 @@ class Projector:
             return max(self._store.position, self._text.position) > 0
         positions = (self._store.position, self._text.position)
         return min(positions) == 0 or max(positions) > self._ledger.position
+
+    async def renew(self) -> None:
+        """Make both anew in files of their own, so that nothing that was dropped is left in any."""
+        async with self._busy:
+            await self._store.renew()
+            await self.rebuild()
+            await self._text.compact()
 
     async def rebuild(self) -> None:
         """Make both projections anew from the ledger."""

@@ -188,11 +188,11 @@ class _Frame:
             raise RefusedError(Reason.BAD_SHAPE, "a map key is neither an unsigned integer nor text")
         if self.key_major not in (-1, major):
             raise RefusedError(Reason.BAD_SHAPE, "a map mixes integer and text keys")
-        if self.key_major != -1:
-            if key == self.last_key:
-                raise RefusedError(Reason.DUPLICATE_KEY, "a map has one key twice")
-            if key < self.last_key:
-                raise RefusedError(Reason.NOT_DETERMINISTIC, "map keys are not in order")
+        # No key is as low as the empty one that a frame begins with.
+        if key == self.last_key:
+            raise RefusedError(Reason.DUPLICATE_KEY, "a map has one key twice")
+        if key < self.last_key:
+            raise RefusedError(Reason.NOT_DETERMINISTIC, "map keys are not in order")
         self.key_major = major
         self.last_key = key
 
@@ -237,14 +237,14 @@ def _check_text(raw: bytes) -> None:
 
 
 def _check_encodable(value: Value, depth: int) -> None:
-    if depth < 0:
-        raise MisuseError(f"a value nested more than {DEPTH_MAX} levels has no encoding; make it flatter")
     if value is None or isinstance(value, (bool, bytes, str)):
         return
     if isinstance(value, int):
         if not -UINT64_MAX - 1 <= value <= UINT64_MAX:
             raise MisuseError(f"the integer {value} does not fit 64 bits and has no encoding")
         return
+    if not depth:
+        raise MisuseError(f"a value nested more than {DEPTH_MAX} levels has no encoding; make it flatter")
     if isinstance(value, list):
         for item in value:
             _check_encodable(item, depth - 1)

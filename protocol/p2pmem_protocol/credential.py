@@ -111,6 +111,8 @@ class SignedActFor:
             signed = cls.from_value(reader.nested(2), network, agent)
             reader.end()
             signed.check()
+            if str(signed) != plain:
+                raise RefusedError(Reason.NOT_DETERMINISTIC, "there is one way to write it, and this is another")
         except (binascii.Error, RefusedError) as error:
             raise MisuseError(f"the delegation is damaged ({error}); copy the whole word") from None
         return signed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +20,8 @@ from p2pmem.ledger.admission import Admission
 from p2pmem.ledger.ledger_holdings import LedgerHoldings
 from p2pmem.net.sessions import Sessions
 from p2pmem.services.keeper import Keeper
-from p2pmem.work.outgoing import Outgoing, Ready
+from p2pmem.work.outgoing import Ready
+from p2pmem.work.sharing import SharingJobs
 
 pytestmark = pytest.mark.cluster(n=3, quorum=1, audit=False)
 Patch = pytest.MonkeyPatch
@@ -115,18 +115,17 @@ async def test_it_finds_trust_that_no_signatures_make(cluster: Cluster, monkeypa
 
 
 async def test_it_finds_a_job_that_says_two_things(cluster: Cluster, monkeypatch: Patch) -> None:
-    once = Outgoing.admit_step
+    once = SharingJobs.share_at_once
 
-    async def twice(self: Outgoing, ctx: Any, name: str, make: Callable[[], Any]) -> Any:
-        ready = make()
-        done = await once(self, ctx, name, lambda: ready)
-        if isinstance(ready.item, Envelope):
-            later = replace(ready.item.unsigned, issued_at_ms=ready.item.issued_at_ms + 1)
-            await self.admit(Ready(later.sign(cluster.nodes[0].key)))
+    async def twice(self: SharingJobs, *args: Any, **kwargs: Any) -> Any:
+        done = await once(self, *args, **kwargs)
+        said = next(item for item in _envelopes(cluster, 0) if item.kind.word == "share")
+        later = replace(said.unsigned, issued_at_ms=said.issued_at_ms + 1)
+        await self._outgoing.admit(Ready(later.sign(cluster.nodes[0].key)))
         return done
 
-    monkeypatch.setattr(Outgoing, "admit_step", twice)
-    await cluster.nodes[0].publish(text="ex:a ex:b ex:c .")
+    monkeypatch.setattr(SharingJobs, "share_at_once", twice)
+    await cluster.nodes[0].share("ex:a ex:b ex:c .")
     await cluster.settled()
     assert rules(cluster) == {"e"}
 

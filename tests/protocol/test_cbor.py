@@ -127,6 +127,56 @@ def test_what_is_not_deterministic_is_refused_with_a_reason_of_its_own(name: str
     assert reason.penalty is Penalty.CLOSE
 
 
+ACCEPTED: dict[str, Any] = {
+    "00": 0,
+    "17": 23,
+    "1818": 24,
+    "1bffffffffffffffff": 2**64 - 1,
+    "20": -1,
+    "3bffffffffffffffff": -(2**64),
+    "40": b"",
+    "60": "",
+    "f4": False,
+    "f5": True,
+    "f6": None,
+    "80": [],
+    "a0": {},
+    "a10000": {0: 0},
+    "a10100": {1: 0},
+    "a2000001f6": {0: 0, 1: None},
+    "a217001818f5": {23: 0, 24: True},
+    "a16000": {"": 0},
+    "a261620062616101": {"b": 0, "aa": 1},
+    "8280a0": [[], {}],
+}
+
+
+@pytest.mark.parametrize("data", ACCEPTED)
+def test_what_is_deterministic_is_read_and_written(data: str) -> None:
+    raw = bytes.fromhex(data)
+    assert decode(raw) == ACCEPTED[data]
+    assert encode(ACCEPTED[data]) == raw
+    assert scan_refusal(raw) is None
+
+
+@pytest.mark.parametrize("level", ["81", "a100"])
+def test_sixteen_levels_are_read_and_written_and_seventeen_are_not(level: str) -> None:
+    for end in ("00", "40"):
+        data = bytes.fromhex(level * 16 + end)
+        value = decode(data)
+        assert encode(value) == data
+        assert refusal(bytes.fromhex(level * 17 + end)) is Reason.TOO_DEEP
+        assert scan_refusal(bytes.fromhex(level * 17 + end)) is Reason.TOO_DEEP
+        with pytest.raises(MisuseError, match="nested"):
+            encode([value] if level == "81" else {0: value})
+    empty: Any = [] if level == "81" else {}
+    for _ in range(16):
+        empty = [empty]
+    with pytest.raises(MisuseError, match="nested"):
+        encode(empty)
+    encode(empty[0])
+
+
 @pytest.mark.parametrize("tag", [*range(300), 1_004, 43_000, 55_799, 2**32, 2**64 - 1])
 def test_every_tag_is_refused_by_both_ways(tag: int) -> None:
     head = cbor2.dumps(cbor2.CBORTag(tag, 0))[:-1]

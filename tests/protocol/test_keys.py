@@ -86,6 +86,13 @@ def test_the_twin_with_a_high_s_is_by_the_same_key_and_refused_all_the_same() ->
     assert keccak256(public.format(compressed=False)[1:])[-20:] == KEY.address
 
 
+@pytest.mark.parametrize("name", [name for name in REFUSED if name != "r on no point of the curve"])
+def test_the_form_alone_tells_but_for_the_curve(name: str) -> None:
+    with pytest.raises(RefusedError) as caught:
+        check_form(REFUSED[name])
+    assert caught.value.reason is Reason.BAD_SIGNATURE
+
+
 @pytest.mark.parametrize("s", [1, ORDER // 2])
 @pytest.mark.parametrize("v", [27, 28])
 def test_the_ends_of_the_form_are_in_it(s: int, v: int) -> None:

@@ -218,3 +218,32 @@ def test_hundreds_of_random_trees_equal_those_of_the_npm_package(node_tools: Nod
             proof = tree.prove(index)
             assert "0x" + proof.leaf.hex() == theirs["leaves"][index]
             assert ["0x" + sister.hex() for sister in proof.hashes] == theirs["proofs"][index]
+
+
+@pytest.mark.parametrize(
+    ("count", "lengths"),
+    [(1, (0, 0)), (2, (1, 1)), (3, (1, 2)), (4, (2, 2)), (5, (2, 3)), (7, (2, 3)), (8, (3, 3)), (2**32 - 1, (31, 32))],
+)
+def test_a_proof_has_one_of_two_lengths(count: int, lengths: tuple[int, int]) -> None:
+    assert merkle.proof_lengths(count) == lengths
+
+
+def test_the_largest_tree_is_one_and_a_larger_one_is_not() -> None:
+    proof = Proof(merkle.leaf_hash(bytes(32)), (bytes(32),) * 32)
+    for count, reason in ((merkle.MAX_LEAVES, Reason.CONTENT_ROOT_MISMATCH), (merkle.MAX_LEAVES + 1, Reason.BAD_FIELD)):
+        with pytest.raises(RefusedError) as caught:
+            merkle.verify_value(bytes(32), count, bytes(32), proof)
+        assert caught.value.reason is reason
+
+
+def test_a_line_feed_alone_is_a_line_and_nothing_is_none() -> None:
+    assert Tree.of_lines([b"\n"]).leaf_count == 1
+    with pytest.raises(RefusedError, match="line 1 is not above"):
+        Tree.of_lines([b""])
+
+
+def test_the_line_that_breaks_the_order_is_named() -> None:
+    with pytest.raises(RefusedError, match="line 3 is not above"):
+        Tree.of_lines([b"a\n", b"b\n", b"b\n"])
+    with pytest.raises(RefusedError, match="line 2 is not one line"):
+        Tree.of_lines([b"a\n", b"b"])

@@ -18,6 +18,7 @@ from p2pmem.face import (
     AnchorView,
     CertificateView,
     ChangeEvent,
+    CompactView,
     DraftView,
     GraphView,
     JobEffectView,
@@ -169,6 +170,10 @@ class MemoryFace(MemoryTrust):
         self._graphs[str(name)] = view
         await self._changed("roster", str(name))
         return view
+
+    async def compact(self) -> CompactView:
+        self._note("compact")
+        return CompactView(2_000, 1_000)
 
     async def graphs(self) -> tuple[GraphView, ...]:
         self._note("graphs")
