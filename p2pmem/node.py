@@ -60,8 +60,9 @@ from p2pmem.services.keeper import Keeper, since_boot_ms, virtual_ms
 from p2pmem.services.lifetimes import Lifetimes
 from p2pmem.services.member_desk import MemberDesk
 from p2pmem.services.membership import Membership
-from p2pmem.services.node_face import NodeFace, Services
+from p2pmem.services.node_face import NodeFace
 from p2pmem.services.papers import OwnPapers
+from p2pmem.services.parts import Services
 from p2pmem.services.peering import Peering
 from p2pmem.services.projector import Projector
 from p2pmem.services.showing import Showing

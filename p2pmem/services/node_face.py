@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 import trio
-from p2pmem_jobs import Clock, Handler, JobRecord, Queue, State
+from p2pmem_jobs import Handler, JobRecord, State
 from p2pmem_protocol.bodies import Retract, RetractMode
 from p2pmem_protocol.content import check_canonical
 from p2pmem_protocol.errors import MisuseError
@@ -20,7 +19,6 @@ from p2pmem_protocol.view import AssetView, VersionView, asset_view
 
 import p2pmem
 from p2pmem import face
-from p2pmem.exchange.exchange import Exchange
 from p2pmem.face import (
     AgentView,
     CertificateView,
@@ -50,84 +48,24 @@ from p2pmem.face import (
     SyncView,
 )
 from p2pmem.face_peers import DelegationView, PeerDetail, RevocationView
-from p2pmem.ledger.admission import Admission
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.net.identity import check_peer_id
-from p2pmem.net.seam import Network
-from p2pmem.net.sessions import Sessions
-from p2pmem.recall.recalling import Recalling
-from p2pmem.services.auditing import Auditing
-from p2pmem.services.certifying import Certifying, statement_proof
-from p2pmem.services.chain_facts import ChainFacts
-from p2pmem.services.compacting import Compacting
-from p2pmem.services.delegating import Delegating, rights_of
-from p2pmem.services.disk_watch import DiskWatch
-from p2pmem.services.drafting import Drafting
-from p2pmem.services.duties import Duties
+from p2pmem.services.certifying import statement_proof
+from p2pmem.services.delegating import rights_of
 from p2pmem.services.finding import find_readable, find_version
 from p2pmem.services.job_desk import JobDesk
-from p2pmem.services.joining import Joining
-from p2pmem.services.keeper import Keeper
-from p2pmem.services.lifetimes import Lifetimes
-from p2pmem.services.member_desk import MemberDesk, founding_of, roles_of
-from p2pmem.services.membership import Membership
-from p2pmem.services.peering import Peering
+from p2pmem.services.member_desk import founding_of, roles_of
+from p2pmem.services.parts import Services
 from p2pmem.services.placing import floor_graphs, working_iri
-from p2pmem.services.projector import Projector
-from p2pmem.services.showing import Showing, parse_reference
-from p2pmem.services.signing import Signing
-from p2pmem.services.signing_desk import SigningDesk
-from p2pmem.services.troubles import Troubles
+from p2pmem.services.showing import parse_reference
 from p2pmem.services.trust_desk import TrustDesk, roster_file
-from p2pmem.store.query_worker import Queries
-from p2pmem.work.outgoing import Outgoing, Ready
-from p2pmem.work.registering import AttestArgs, RegisteringJobs
-from p2pmem.work.sharing import NewContent, PublishArgs, ShareArgs, SharingJobs
-from p2pmem.work.verifying import DEADLINE_DEFAULT_MS, EndorseArgs, SubjectArgs, VerifyArgs, VerifyingJobs
+from p2pmem.work.outgoing import Ready
+from p2pmem.work.registering import AttestArgs
+from p2pmem.work.sharing import NewContent, PublishArgs, ShareArgs
+from p2pmem.work.verifying import DEADLINE_DEFAULT_MS, EndorseArgs, SubjectArgs, VerifyArgs
 
 EVENTS_PER_READ: Final = 500
-
-
-@dataclass(frozen=True, slots=True)
-class Services:
-    """Everything that the face calls."""
-
-    ledger: Ledger
-    admission: Admission
-    network: Network
-    sessions: Sessions
-    exchange: Exchange
-    signing: Signing
-    facts: ChainFacts
-    drafting: Drafting
-    membership: Membership
-    members: MemberDesk
-    wallets: SigningDesk
-    joining: Joining
-    duties: Duties
-    keeper: Keeper
-    disk: DiskWatch
-    lifetimes: Lifetimes
-    troubles: Troubles
-    compacting: Compacting
-    delegating: Delegating
-    peering: Peering
-    projector: Projector
-    recalling: Recalling
-    queries: Queries
-    showing: Showing
-    certifying: Certifying
-    registering: RegisteringJobs | None
-    auditing: Auditing
-    outgoing: Outgoing
-    sharing: SharingJobs
-    verifying: VerifyingJobs
-    queue: Queue
-    clock: Clock
-    chain: str
-    started_ms: int
-    label: str
 
 
 class NodeFace:
