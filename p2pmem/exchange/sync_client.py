@@ -8,8 +8,8 @@ in vain. What the *peer* lacks it learns in its own round, which our different s
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -224,11 +224,12 @@ class SyncClient:
     async def _heads(self, line: _Line, graph: GraphId) -> None:
         known = self._holdings.header_ids(graph)[:KNOWN_HEADERS_MAX]
         taken = 0
-        async for answer in line.ask_many(AskHeaders(graph, known), Headers):
-            taken += len(answer.headers)
-            if taken > HEADERS_TAKEN_MAX or (answer.more and not answer.headers):
-                raise RefusedError(Reason.TOO_MANY, "more roster headers than a graph can have")
-            await self._holdings.add_headers(graph, [SignedHeader.decode(data) for data in answer.headers])
+        async with aclosing(line.ask_many(AskHeaders(graph, known), Headers)) as answers:
+            async for answer in answers:
+                taken += len(answer.headers)
+                if taken > HEADERS_TAKEN_MAX or (answer.more and not answer.headers):
+                    raise RefusedError(Reason.TOO_MANY, "more roster headers than a graph can have")
+                await self._holdings.add_headers(graph, [SignedHeader.decode(data) for data in answer.headers])
         parts: list[bytes] = []
         for part_hash in self._holdings.missing_parts(graph):
             part = await self._part(line, FetchPart(graph, part_hash, is_roster=True), PART_LENGTH_MAX)
@@ -260,11 +261,12 @@ class SyncClient:
         self, line: _Line, graph: GraphId, ids: list[bytes], refused: Refused, waiting: list[bytes]
     ) -> int:
         fetched = given = 0
-        async for answer in line.ask_many(Fetch(graph, tuple(ids)), Envelopes):
-            given += len(answer.envelopes)
-            if given > len(ids) or (answer.more and not answer.envelopes):
-                raise RefusedError(Reason.BAD_FRAME, "more envelopes than were asked for, or none and more to come")
-            fetched += await self._take(line, answer.envelopes, refused, waiting)
+        async with aclosing(line.ask_many(Fetch(graph, tuple(ids)), Envelopes)) as answers:
+            async for answer in answers:
+                given += len(answer.envelopes)
+                if given > len(ids) or (answer.more and not answer.envelopes):
+                    raise RefusedError(Reason.BAD_FRAME, "more envelopes than were asked for, or none and more to come")
+                fetched += await self._take(line, answer.envelopes, refused, waiting)
         return fetched
 
     async def _take(self, line: _Line, items: Sequence[bytes], refused: Refused, waiting: list[bytes] | None) -> int:
@@ -328,7 +330,7 @@ class _Line:
         await send_frames(self._stream, frames.encode(question))
         return await self._answer(kind)
 
-    async def ask_many(self, question: Message, kind: type[A]) -> AsyncIterator[A]:
+    async def ask_many(self, question: Message, kind: type[A]) -> AsyncGenerator[A, None]:
         """One question, and answers of `kind` until one says that no more follows."""
         await send_frames(self._stream, frames.encode(question))
         while True:
