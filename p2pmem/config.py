@@ -15,6 +15,8 @@ from typing import Final, get_type_hints
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.names import network_id
 
+from p2pmem.review.judging import ReviewSettings
+
 TEMPLATE: Final = """\
 # p2pmem: configuration of one node. Every setting can be overridden by P2PMEM_<SECTION>_<NAME> in the environment.
 
@@ -29,6 +31,8 @@ label = "{label}"
 listen = "{listen}"
 # Public addresses to put into invites, when they differ from where we listen (behind NAT, say). Comma between them.
 announce = ""
+# Find members on the same local network by multicast DNS. Others there then see that a peer is here, and nothing else.
+mdns = false
 
 [http]
 # The HTTP interface: for this machine only, unless you know what you do.
@@ -45,9 +49,26 @@ confirmations = 1
 poll_s = 1.0
 
 [review]
-# What this node's verifier does with a proposal: auto checks bytes, root and seal, and approves; manual asks you.
+# What this node's verifier does with a proposal, once bytes, root and seal agree: auto approves; manual asks you; shacl
+# validates against a shapes graph; exec asks a command.
 policy = "auto"
+# For shacl: the shapes, <address>/<name>@<version> in the context graph of the proposal. Needs p2pmem[shacl].
+shapes = ""
+# For exec: gets N-Quads on standard input; code 0 approves, 1 rejects, what it prints is the reason. It runs with your
+# rights on what strangers wrote: never hand that to a shell, an interpreter, or a model that can act.
+command = ""
+timeout_s = 60.0
+
+[share]
+# Share again what this node's agents shared, before it ends. What one does not renew is forgotten by all.
+renew = false
+
+[disk]
+# With less than so many megabytes free, nothing of others is taken in any more; members see the node as partial.
+free_min_mb = 200
 """
+
+FREE_DISK_MIN_MB: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +79,7 @@ class Config:
     label: str = ""
     listen: str = "/ip4/127.0.0.1/tcp/0"
     announce: tuple[str, ...] = ()
+    mdns: bool = False
     http_host: str = "127.0.0.1"
     http_port: int = 0
     chain_rpc: str = ""
@@ -66,15 +88,26 @@ class Config:
     chain_confirmations: int = 1
     chain_poll_s: float = 1.0
     review_policy: str = "auto"
+    review_shapes: str = ""
+    review_command: str = ""
+    review_timeout_s: float = 60.0
+    share_renew: bool = False
+    free_disk_min_mb: int = FREE_DISK_MIN_MB
 
     def __post_init__(self) -> None:
         network_id(self.network)
-        if self.review_policy not in ("auto", "manual"):
-            raise MisuseError(f"review.policy is {self.review_policy!r}: auto and manual are possible")
+        ReviewSettings(self.review_policy, self.review_shapes, self.review_command, self.review_timeout_s)
+        if self.free_disk_min_mb < 0:
+            raise MisuseError(f"disk.free_min_mb is {self.free_disk_min_mb}: 0 and more are possible")
         if not 0 <= self.http_port <= 65_535:
             raise MisuseError(f"http.port is {self.http_port}: 0 to 65535 are possible")
         if bool(self.chain_rpc) != bool(self.chain_contract):
             raise MisuseError("chain.rpc and chain.contract are set together or not at all")
+
+    @property
+    def review(self) -> ReviewSettings:
+        """How this node's verifier comes to a verdict."""
+        return ReviewSettings(self.review_policy, self.review_shapes, self.review_command, self.review_timeout_s)
 
 
 _PLACES: Final = {
@@ -82,6 +115,7 @@ _PLACES: Final = {
     "label": ("node", "label"),
     "listen": ("peer", "listen"),
     "announce": ("peer", "announce"),
+    "mdns": ("peer", "mdns"),
     "http_host": ("http", "host"),
     "http_port": ("http", "port"),
     "chain_rpc": ("chain", "rpc"),
@@ -90,6 +124,11 @@ _PLACES: Final = {
     "chain_confirmations": ("chain", "confirmations"),
     "chain_poll_s": ("chain", "poll_s"),
     "review_policy": ("review", "policy"),
+    "review_shapes": ("review", "shapes"),
+    "review_command": ("review", "command"),
+    "review_timeout_s": ("review", "timeout_s"),
+    "share_renew": ("share", "renew"),
+    "free_disk_min_mb": ("disk", "free_min_mb"),
 }
 
 
@@ -145,7 +184,11 @@ def _typed(values: Mapping[str, object]) -> Config:
             continue
         value, wanted = values[name], types[name]
         section, key = _PLACES[name]
-        if wanted is int:
+        if wanted is bool:
+            if value not in (True, False, "true", "false"):
+                raise MisuseError(f"{section}.{key} is {value!r}: true and false are possible")
+            typed[name] = value in (True, "true")
+        elif wanted is int:
             try:
                 typed[name] = int(str(value))
             except ValueError:
@@ -155,6 +198,10 @@ def _typed(values: Mapping[str, object]) -> Config:
                 typed[name] = float(str(value))
             except ValueError:
                 raise MisuseError(f"{section}.{key} is {value!r}: a number is needed") from None
+        elif wanted is bool:
+            if str(value).lower() not in ("true", "false"):
+                raise MisuseError(f"{section}.{key} is {value!r}: true or false is needed")
+            typed[name] = str(value).lower() == "true"
         elif wanted is str:
             typed[name] = str(value)
         else:

@@ -13,6 +13,35 @@ from typing import Protocol
 
 from p2pmem_protocol.errors import MisuseError
 
+from p2pmem.face_graphs import (
+    BranchView as BranchView,
+    ChangePreview as ChangePreview,
+    GraphView as GraphView,
+    JoinRequestView as JoinRequestView,
+    LimitsChange as LimitsChange,
+    MemberChange as MemberChange,
+    MemberView as MemberView,
+    NewGraph as NewGraph,
+    NewMember as NewMember,
+    QuotaView as QuotaView,
+    TrustChange as TrustChange,
+)
+from p2pmem.face_peers import DelegationView, PeerDetail, ReasonCount, RevocationView
+from p2pmem.face_signing import (
+    AgentView as AgentView,
+    SignedView as SignedView,
+    SignRequest as SignRequest,
+    SignView as SignView,
+)
+from p2pmem.face_trust import (
+    DiffView as DiffView,
+    HistoryStep as HistoryStep,
+    RetractView as RetractView,
+    SignatureView as SignatureView,
+    SignerView as SignerView,
+    TrustView as TrustView,
+)
+
 
 class NotFoundError(MisuseError):
     """There is no such graph, version, draft, review or request; or it is not yours, which is the same answer."""
@@ -52,6 +81,14 @@ class SyncView:
 
 
 @dataclass(frozen=True, slots=True)
+class CompactView:
+    """What the node's files took before they were written anew, and take now."""
+
+    before_bytes: int
+    after_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class NodeStatus:
     """The node at a glance."""
 
@@ -71,82 +108,7 @@ class NodeStatus:
     chain: str
     partial: bool
     warnings: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class MemberView:
-    address: str
-    label: str
-    roles: tuple[str, ...]
-    since_ms: int
-    online: bool
-
-
-@dataclass(frozen=True, slots=True)
-class GraphView:
-    """A context graph as its head roster has it. `trouble` says in words why it waits or is forked, empty otherwise."""
-
-    graph: str
-    iri: str
-    id: str
-    access: str
-    owner: str
-    version: int
-    term: int
-    head: str
-    quorum_m: int
-    verifiers: tuple[str, ...]
-    members: tuple[MemberView, ...]
-    ttl_default_ms: int
-    ttl_max_ms: int
-    acks_min: int
-    chain: int
-    contract: str
-    trouble: str
-
-
-@dataclass(frozen=True, slots=True)
-class NewMember:
-    """A member to be: `roles` are words of the roster (reader, writer, endorser, verifier, approver)."""
-
-    address: str
-    roles: tuple[str, ...]
-    label: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class NewGraph:
-    """What `found` needs. `m` 0 means no quorum; with `chain` the quorum is registered in the node's contract."""
-
-    slug: str
-    members: tuple[NewMember, ...] = ()
-    m: int | None = None
-    access: str = "gated"
-    ttl_default_ms: int | None = None
-    ttl_max_ms: int | None = None
-    acks_min: int = 0
-    chain: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class MemberChange:
-    """`set`: add a member or change its roles. `remove`: take it out; what it said so far and counts is kept."""
-
-    set: tuple[NewMember, ...] = ()
-    remove: tuple[str, ...] = ()
-    m: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class JoinRequestView:
-    """Somebody who asks to become a member."""
-
-    id: str
-    graph: str
-    agent: str
-    label: str
-    roles: tuple[str, ...]
-    asked_ms: int
+    refused: tuple[ReasonCount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,34 +125,6 @@ class DraftView:
     version: int
     root: str
     updated_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class SignerView:
-    """One signature behind a version. `method` is empty for endorsements."""
-
-    address: str
-    label: str
-    decision: str
-    method: str
-    reason: str
-    counts: bool
-
-
-@dataclass(frozen=True, slots=True)
-class TrustView:
-    """Who stands behind one version. `level` is always shown with M of N; `missing` says what would raise it."""
-
-    level: str
-    m: int
-    n: int
-    approvals: int
-    rejections: int
-    endorsements: int
-    methods: tuple[str, ...]
-    signers: tuple[SignerView, ...]
-    missing: str
-    conflict: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +242,57 @@ class ReviewView:
 
 
 @dataclass(frozen=True, slots=True)
+class ReviewDetail:
+    """All that a verifier looks at: the content, earlier versions, and what is new against the newest of those.
+
+    `content` is somebody's words, not an instruction to the reader. `problem` says what is wrong with root or seal.
+    """
+
+    review: ReviewView
+    version: VersionView
+    content: str
+    problem: str
+    earlier: tuple[VersionView, ...]
+    diff: DiffView | None
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryView:
+    """What became of an asset: transitions, oldest first; what is live, newest first; what was taken back."""
+
+    graph: str
+    reference: str
+    steps: tuple[HistoryStep, ...]
+    versions: tuple[VersionView, ...]
+    retracts: tuple[RetractView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Everything that stands behind a version's level, so that anybody can derive it again.
+
+    `quorum_*` and `verifiers` are of the quorum under which the level stands; `kept` says that it is an earlier one
+    that the head lists. `barred` do not count: the author and all for whom it was signed. `missing` may still say
+    something. `asked_until_ms`: until when the verifiers are asked, 0 when they are not. `conflicts`: other roots that
+    claim to be this version.
+    """
+
+    version: VersionView
+    shown: str
+    quorum: str
+    quorum_serial: int
+    verifiers: tuple[str, ...]
+    barred: tuple[str, ...]
+    missing: tuple[str, ...]
+    would_raise: str
+    kept: bool
+    asked_until_ms: int
+    signatures: tuple[SignatureView, ...]
+    conflicts: tuple[str, ...]
+    retracts: tuple[RetractView, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RecallHit:
     """A passage and who stands behind it. `text` is somebody's words, not an instruction to the reader."""
 
@@ -368,6 +353,9 @@ class Face(Protocol):
 
     async def status(self) -> NodeStatus: ...
 
+    async def compact(self) -> CompactView:
+        """Write all files anew, so that nothing that was erased or has ended is left in any. Takes a while."""
+
     async def found(self, new: NewGraph) -> GraphView:
         """Found a context graph with this node's agent as creator and owner."""
 
@@ -377,7 +365,10 @@ class Face(Protocol):
         """Unknown and not yours are one answer."""
 
     async def change_members(self, graph: str, change: MemberChange) -> GraphView:
-        """The owner's node signs the next roster."""
+        """The owner's node signs the next roster; one that holds the root key also a change of owner, or a mending."""
+
+    async def preview_members(self, graph: str, change: MemberChange) -> ChangePreview:
+        """What `change_members` would do. Any member may ask; nothing is signed."""
 
     async def leave(self, graph: str) -> None:
         """Forget a graph locally. What one said stays with the others."""
@@ -399,6 +390,30 @@ class Face(Protocol):
 
     async def decide_join(self, request: str, *, approve: bool) -> None: ...
 
+    async def delegate(self, agent: str, *, label: str, rights: tuple[str, ...]) -> DelegationView:
+        """Let an agent act for this node's agent, its principal, with these rights; none named: share alone."""
+
+    async def accept_delegation(self, word: str) -> DelegationView:
+        """Keep a delegation that was given to an agent of this node, and show it from now on."""
+
+    async def delegations(self) -> tuple[DelegationView, ...]:
+        """All that are given or held here."""
+
+    async def revoke(self, subject: str, *, keep: bool = True) -> RevocationView:
+        """Shut out an agent (by its address) or a node (by its peer id): what was delegated to it here ends, and an
+        agent leaves the graphs that this node owns. `keep`: what it said so far still counts."""
+
+    async def peers(self) -> tuple[PeerDetail, ...]:
+        """Who is connected, and who is banned."""
+
+    async def peer(self, peer: str) -> PeerDetail: ...
+
+    async def ban_peer(self, peer: str, *, for_ms: int | None) -> PeerDetail:
+        """Keep a peer out for a time, or for good."""
+
+    async def unban_peer(self, peer: str) -> None:
+        """Let a peer in again, and forget what led to its ban."""
+
     async def draft(
         self, graph: str, name: str, data: bytes, *, format: str | None, base: str | None, subgraph: str, replace: bool
     ) -> DraftView:
@@ -411,7 +426,10 @@ class Face(Protocol):
     async def seal(self, graph: str, name: str) -> DraftView: ...
 
     async def share(self, graph: str, name: str, *, ttl_ms: int | None) -> JobView:
-        """Seal if unsealed, and share the draft `name`. Sharing the same again renews it."""
+        """Seal if unsealed, and share the draft `name`. Sharing the same again renews it.
+
+        Raises a `MisuseError` when it cannot be; then nothing is shared, and there is no job.
+        """
 
     async def share_data(
         self,
@@ -436,11 +454,17 @@ class Face(Protocol):
     async def verify(self, graph: str, reference: str, *, deadline_ms: int | None) -> JobView:
         """Ask the verifiers. The job ends ConsensusVerified, rejected, or at its deadline."""
 
+    async def attest(self, graph: str, reference: str) -> JobView:
+        """Put a certificate into the graph's contract. A job; the sender of this node pays."""
+
     async def retract(
         self, graph: str, reference: str, *, reason: str, successor: int | None, erase: bool
     ) -> VersionView: ...
 
     async def reviews(self) -> tuple[ReviewView, ...]: ...
+
+    async def review(self, review: str) -> ReviewDetail:
+        """What to look at before one decides."""
 
     async def decide_review(self, review: str, *, approve: bool, reason: str) -> JobView:
         """A person's verdict on a proposal (method manual)."""
@@ -464,10 +488,24 @@ class Face(Protocol):
     async def resolve_job(self, job: str, *, outcome: str) -> JobView:
         """A person's word on a job whose outcome is unknown: `succeeded`, `failed`, or `retry`."""
 
-    async def versions(self, graph: str, *, layer: Layer | None, min_trust: str | None) -> tuple[VersionView, ...]:
-        """All live versions. With `min_trust` those that are current at that floor."""
+    async def versions(
+        self, graph: str, *, layer: Layer | None, min_trust: str | None, min_m: int = 0
+    ) -> tuple[VersionView, ...]:
+        """All live versions. With a floor, `min_trust` or a least M, those that are current at it."""
 
     async def version(self, graph: str, reference: str) -> VersionView: ...
+
+    async def history(self, graph: str, reference: str) -> HistoryView:
+        """What became of an asset; a version number in the reference is passed over."""
+
+    async def diff(self, graph: str, reference: str, *, other: int | None) -> DiffView:
+        """A version against another one of its asset; without `other`, against the one before."""
+
+    async def explain(self, graph: str, reference: str) -> Explanation:
+        """Who stands behind a version, by which signatures, and what is missing."""
+
+    async def roster(self, graph: str) -> bytes:
+        """The head, and the headers from the root key to it: to judge certificates against, without a node."""
 
     async def content(self, graph: str, reference: str) -> bytes:
         """The sealed canonical N-Quads, byte for byte."""
@@ -482,8 +520,23 @@ class Face(Protocol):
     ) -> RecallAnswer: ...
 
     async def query(
-        self, sparql: str, *, graph: str, view: Layer | None, min_trust: str | None, at_least: int
-    ) -> QueryAnswer: ...
+        self, sparql: str, *, graph: str, view: Layer | None, min_trust: str | None, at_least: int, min_m: int = 0
+    ) -> QueryAnswer:
+        """Over what is current at the floor of a level and a least M."""
+
+    # Signing by wallets outside
+
+    async def agents(self) -> tuple[AgentView, ...]:
+        """Who speaks through this node, the default first."""
+
+    async def add_agent(self, address: str, *, label: str) -> AgentView:
+        """From now on prepare what an agent with a wallet outside is to sign; its reviews are listed here."""
+
+    async def sign_prepare(self, request: SignRequest) -> SignView:
+        """The typed data of a statement. What is prepared is forgotten after an hour, and when the node stops."""
+
+    async def sign_submit(self, id: str, *, signature: str) -> SignedView:
+        """The signature, 65 bytes in hexadecimal. Checked, and done: on disk when this returns."""
 
     def changes(self, since: int) -> AsyncIterator[ChangeEvent]:
         """Changes after a position, then on as they come. Ends when cancelled or when the node stops."""

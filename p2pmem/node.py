@@ -6,10 +6,12 @@ give it a network in memory and a virtual clock. `run_node` is what `p2pmem run`
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
 import random
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -24,42 +26,57 @@ from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.names import Address, network_id
 
 from p2pmem import crash_points
-from p2pmem.config import Config
+from p2pmem.config import FREE_DISK_MIN_MB, Config
 from p2pmem.exchange.exchange import Exchange
 from p2pmem.face import Face
 from p2pmem.home import Home, read_secret
 from p2pmem.importing.importer import Importer, Imports, InlineImporter
 from p2pmem.keyring import Keyring
 from p2pmem.ledger.admission import Admission
+from p2pmem.ledger.bans import LedgerBans
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.ledger.ledger_holdings import LedgerHoldings
 from p2pmem.ledger.rosters import Rosters
 from p2pmem.net.flood import open_flood
 from p2pmem.net.penalties import Penalties
+from p2pmem.net.reach import worth_telling
 from p2pmem.net.seam import Network, OpenNetwork
 from p2pmem.net.sessions import Sessions
 from p2pmem.net.topics import OpenTopics
 from p2pmem.recall.recalling import Recalling
 from p2pmem.recall.text_index import open_text_index
+from p2pmem.review.judging import Judge, ReviewSettings, open_judge
 from p2pmem.services.auditing import Auditing
 from p2pmem.services.certifying import Certifying
 from p2pmem.services.chain_facts import ChainFacts
 from p2pmem.services.chain_watch import ChainWatch
+from p2pmem.services.compacting import Compacting
+from p2pmem.services.delegating import Delegating
+from p2pmem.services.disk_watch import DiskWatch, free_bytes_of
 from p2pmem.services.drafting import Drafting
 from p2pmem.services.duties import Duties
 from p2pmem.services.joining import Joining
-from p2pmem.services.keeper import Keeper
+from p2pmem.services.keeper import Keeper, since_boot_ms, virtual_ms
+from p2pmem.services.lifetimes import Lifetimes
+from p2pmem.services.member_desk import MemberDesk
 from p2pmem.services.membership import Membership
-from p2pmem.services.node_face import NodeFace, Services
+from p2pmem.services.node_face import NodeFace
 from p2pmem.services.papers import OwnPapers
+from p2pmem.services.parts import Services
+from p2pmem.services.peering import Peering
 from p2pmem.services.projector import Projector
 from p2pmem.services.showing import Showing
 from p2pmem.services.signing import Signing
+from p2pmem.services.signing_desk import SigningDesk
 from p2pmem.services.timetable import Chore, run_timetable
+from p2pmem.services.troubles import Troubles
+from p2pmem.services.wallets import Wallets
 from p2pmem.store.projection import OxigraphProjection, open_projection
 from p2pmem.store.query_worker import InlineQueries, Queries, open_query_workers
 from p2pmem.work.anchoring import AnchoringJobs
 from p2pmem.work.outgoing import Outgoing
+from p2pmem.work.registering import RegisteringJobs
+from p2pmem.work.reviewing import ReviewingJobs
 from p2pmem.work.sharing import SharingJobs
 from p2pmem.work.verifying import VerifyingJobs
 
@@ -68,6 +85,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+FREE_DISK_MIN_BYTES: Final = FREE_DISK_MIN_MB * 1_000_000
 DRAIN_S: Final = 5.0
 PURGE_EVERY_S: Final = 300
 REVIEW_EVERY_S: Final = 600
@@ -81,7 +99,10 @@ class NodeSettings:
     network: str
     label: str = ""
     announce: tuple[str, ...] = ()
-    reviews_by_itself: bool = True
+    review: ReviewSettings = field(default_factory=ReviewSettings)
+    renews_own_shares: bool = False
+    free_disk_min_bytes: int = FREE_DISK_MIN_BYTES
+    """With less than that free, nothing of others is taken in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +113,11 @@ class Places:
     store: Path | None = None
     text: Path | None = None
     snapshots: Path | None = None
+
+    @property
+    def measured(self) -> tuple[Path, ...]:
+        """What takes room for good."""
+        return tuple(place for place in (self.ledger, self.store, self.text) if place is not None)
 
     @classmethod
     def of(cls, home: Home) -> Places:
@@ -110,6 +136,7 @@ class Surroundings:
     random_bytes: Callable[[int], bytes] = os.urandom
     inline: bool = False
     crash_point: CrashPoint = no_crash
+    free_bytes: Callable[[], int] = lambda: sys.maxsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +190,11 @@ async def open_node(
         net = await stack.enter_async_context(network)
         papers = await OwnPapers.open(keyring, ledger, net.peer_id)
         queue = Queue(database, clock=at.clock, random_bytes=at.random_bytes, crash_point=at.crash_point)
-        built = _Built(settings, keyring, ledger, net, papers, queue, imports, at, chain, topics)
-        built.build(store, queries, Projector(ledger, store, text, keyring), Recalling(ledger, text, built.showing))
+        judge = await stack.enter_async_context(open_judge(settings.review, ledger))
+        built = _Built(settings, keyring, ledger, net, papers, queue, imports, judge, at, chain, topics)
+        projector = Projector(ledger, store, text, keyring)
+        compacting = Compacting(ledger, built.admission, projector, at.blocking, places.measured)
+        built.build(store, queries, projector, Recalling(ledger, text, built.showing), compacting)
         nursery = await stack.enter_async_context(_nursery())
         await built.start(nursery)
         await stack.enter_async_context(queue.run(drain_s=DRAIN_S))
@@ -185,34 +215,49 @@ class _Built:
         papers: OwnPapers,
         queue: Queue,
         imports: Imports,
+        judge: Judge | None,
         at: Surroundings,
         chain: OpenChain | None,
         topics: OpenTopics,
     ) -> None:
         self._topics = topics
         self._settings = settings
+        self._papers = papers
         self._ledger = ledger
         self._net = net
         self._queue = queue
+        self._judge = judge
         self._at = at
         self._chain = chain
         contract = Address(chain.settings.contract) if chain else None
         self._facts = ChainFacts(ledger, chain.settings.chain_id if chain else 0, contract)
         self.showing = Showing(ledger, self._facts)
-        self._penalties = Penalties(net)
-        self._admission = Admission(ledger, at.blocking)
-        self._rosters = Rosters(ledger, self._admission)
+        self._penalties = Penalties(net, LedgerBans(ledger.database), at.clock)
+        self.admission = Admission(ledger, at.blocking)
+        self._rosters = Rosters(ledger, self.admission)
         self._make_exchange(papers)
         self._signing = Signing(ledger, keyring)
         self._drafting = Drafting(ledger, self._signing, imports, at.blocking)
         self._make_membership(keyring, papers)
         self._make_jobs()
-        self._keeper = Keeper(ledger, self._admission)
+        self._delegating = Delegating(
+            ledger, keyring, papers, self._signing, self._membership, self._outgoing, self._greet_anew
+        )
+        self._peering = Peering(ledger, net, self._sessions, self._exchange, self._penalties, self.admission)
+        self._keeper = Keeper(ledger, self.admission, virtual_ms if at.inline else since_boot_ms)
+        self._lifetimes = Lifetimes(ledger, self._signing, self._sharing, renews=settings.renews_own_shares)
+        self._disk = DiskWatch(
+            ledger, self.admission, at.free_bytes, settings.free_disk_min_bytes, self._exchange.compare_now
+        )
+        self._certifying = Certifying(ledger)
         self._watch = self._make_watch(chain) if chain else None
+        self._registering = (
+            RegisteringJobs(ledger, keyring, self._facts, self._certifying, queue, chain.chain) if chain else None
+        )
 
     def _make_exchange(self, papers: OwnPapers) -> None:
         """The two know each other: the exchange serves sessions, and asks them who may have what."""
-        holdings = LedgerHoldings(self._ledger, self._admission, self._rosters, self._penalties.punish)
+        holdings = LedgerHoldings(self._ledger, self.admission, self._rosters, self._penalties.punish)
         self._sessions = Sessions(
             network=self._net,
             network_id=self._ledger.network,
@@ -230,12 +275,14 @@ class _Built:
             clock=self._at.clock,
             chance=random.Random(self._at.random_bytes(16)),  # noqa: S311 - spreads load, keeps no secret
             announce=self._announce,
+            met=lambda graph, peer, address: self._joining.remember(graph, peer, address),
             penalise=self._penalties.punish,
             open_topics=self._topics,
         )
 
     def _make_membership(self, keyring: Keyring, papers: OwnPapers) -> None:
-        self._membership = Membership(self._ledger, self._admission, self._rosters, keyring)
+        self._membership = Membership(self._ledger, self.admission, self._rosters, keyring)
+        self._members = MemberDesk(self._membership, self._facts, keyring, self._ledger.clock)
         self._joining = Joining(
             network=self._net,
             ledger=self._ledger,
@@ -250,16 +297,32 @@ class _Built:
 
     def _make_jobs(self) -> None:
         ledger, queue = self._ledger, self._queue
-        outgoing = self._outgoing = Outgoing(ledger, self._admission)
+        outgoing = self._outgoing = Outgoing(ledger, self.admission)
         self._sharing = SharingJobs(ledger, self._signing, self._drafting, outgoing, self._facts, queue)
         self._verifying = VerifyingJobs(ledger, self._signing, outgoing, queue)
+        reviewing = ReviewingJobs(ledger, self._signing, outgoing, self._judge, queue)
         self._duties = Duties(
             ledger,
             outgoing,
             self._signing,
-            self._verifying,
+            reviewing,
             queue,
-            reviews_by_itself=self._settings.reviews_by_itself,
+            policy=self._settings.review.policy,
+        )
+
+    def _make_wallets(self) -> SigningDesk:
+        return SigningDesk(
+            ledger=self._ledger,
+            signing=self._signing,
+            wallets=Wallets(self._ledger, self._signing),
+            drafting=self._drafting,
+            sharing=self._sharing,
+            outgoing=self._outgoing,
+            membership=self._membership,
+            members=self._members,
+            papers=self._papers,
+            delegating=self._delegating,
+            registering=self._registering,
         )
 
     def _make_watch(self, chain: OpenChain) -> ChainWatch:
@@ -286,11 +349,18 @@ class _Built:
             confirmations=set_.confirmations,
         )
 
-    def build(self, store: OxigraphProjection, queries: Queries, projector: Projector, recalling: Recalling) -> None:
+    def build(
+        self,
+        store: OxigraphProjection,
+        queries: Queries,
+        projector: Projector,
+        recalling: Recalling,
+        compacting: Compacting,
+    ) -> None:
         """Put together what users call."""
         services = Services(
             ledger=self._ledger,
-            admission=self._admission,
+            admission=self.admission,
             network=self._net,
             sessions=self._sessions,
             exchange=self._exchange,
@@ -298,14 +368,23 @@ class _Built:
             facts=self._facts,
             drafting=self._drafting,
             membership=self._membership,
+            members=self._members,
+            wallets=self._make_wallets(),
             joining=self._joining,
             duties=self._duties,
             keeper=self._keeper,
+            disk=self._disk,
+            lifetimes=self._lifetimes,
+            compacting=compacting,
+            troubles=Troubles(self._ledger, self._sessions, self._keeper, self._disk, self._lifetimes),
+            delegating=self._delegating,
+            peering=self._peering,
             projector=projector,
             recalling=recalling,
             queries=queries,
             showing=self.showing,
-            certifying=Certifying(self._ledger),
+            certifying=self._certifying,
+            registering=self._registering,
             auditing=Auditing(self._ledger),
             outgoing=self._outgoing,
             sharing=self._sharing,
@@ -325,11 +404,15 @@ class _Built:
         self._ledger.listen(self._keeper.heard)
         self._ledger.listen(self._exchange.heard)
         self._ledger.listen(self._duties.heard)
+        self._ledger.listen(self._verifying.heard)
         if self._watch is not None:
             self._ledger.listen(self._watch.heard)
+        if self._registering is not None:
+            self._ledger.listen(self._registering.heard)
         self._ledger.listen(lambda _: self._ledger.wake())
         await nursery.start(self.node.services.projector.run)
         nursery.start_soon(self._keeper.run)
+        nursery.start_soon(self._disk.run)
         self._penalties.start()
         nursery.start_soon(self._penalties.run)
         await nursery.start(self._exchange.run)
@@ -351,13 +434,22 @@ class _Built:
         """Start what submits jobs by itself, and what the clock drives."""
         await nursery.start(run_timetable, self._chores(), self._at.clock, self._at.blocking)
         nursery.start_soon(self._duties.run)
+        nursery.start_soon(self._lifetimes.run)
         if self._watch is not None:
             nursery.start_soon(self._watch.run)
+        if self._registering is not None:
+            nursery.start_soon(self._registering.run)
+
+    def _greet_anew(self) -> None:
+        """There is more to show in hello."""
+        self._sessions.begin_anew()
+        self._exchange.open_reading.begin_anew()
+        self._exchange.dialer.dial_soon()
 
     def _announce(self) -> tuple[str, ...]:
         """Where others can dial us: what was set, when something was; a router's inside is of no use to them."""
         named = tuple(f"{address}/p2p/{self._net.peer_id}" for address in self._settings.announce)
-        return named or self._net.addresses()
+        return worth_telling(named or self._net.addresses())
 
 
 @asynccontextmanager
@@ -408,6 +500,26 @@ async def _open_chain(config: Config, keyring: Keyring) -> AsyncIterator[OpenCha
         yield OpenChain(chain, settings)
 
 
+def tune_garbage_collection() -> None:
+    """For a process that is one node. Records of the set live long and hold no cycles: the collector need not look at
+    those that are there at the start, and for the others not after every 700 objects."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
+
+
+@asynccontextmanager
+async def _open_discovery(config: Config, node: Node) -> AsyncIterator[None]:
+    """Members on the same network find this node, and it them, when the configuration wants it."""
+    if not config.mdns:
+        yield
+        return
+    from p2pmem.net.mdns import open_mdns
+
+    async with open_mdns(worth_telling(node.network.addresses()), node.exchange.hear_of, os.urandom):
+        yield
+
+
 async def run_node(
     home: Home,
     config: Config,
@@ -433,18 +545,27 @@ async def run_node(
     seed = read_secret(home.peer_key_file)
     network = Libp2pNetwork(identity_seed=seed, listen=(config.listen,), announce=config.announce)
     settings = NodeSettings(
-        config.network, config.label, config.announce, reviews_by_itself=config.review_policy == "auto"
+        config.network,
+        config.label,
+        config.announce,
+        config.review,
+        renews_own_shares=config.share_renew,
+        free_disk_min_bytes=config.free_disk_min_mb * 1_000_000,
     )
-    surroundings = Surroundings(crash_point=crash_points.from_environment())
+    surroundings = Surroundings(
+        crash_point=crash_points.from_environment(), free_bytes=partial(free_bytes_of, home.data_dir)
+    )
     async with (
         _open_chain(config, keyring) as chain,
         open_node(
             settings, keyring, network, Places.of(home), surroundings, chain, partial(open_gossip, identity_seed=seed)
         ) as node,
+        _open_discovery(config, node),
         trio.open_nursery() as nursery,
     ):
         serve = partial(serve_http, node.face, token, config.http_host, config.http_port, stop=stopping)
         url: str = await nursery.start(serve)
+        tune_garbage_collection()
         _write_run_file(home, url, node.network)
         try:
             task_status.started(url)

@@ -7,7 +7,6 @@ one machine share.
 
 from __future__ import annotations
 
-import gc
 import json
 import resource
 import sys
@@ -24,7 +23,7 @@ from p2pmem.face import NewGraph, NewMember
 from p2pmem.keyring import Keyring
 from p2pmem.ledger.batch import Delta
 from p2pmem.net.libp2p_host import Libp2pNetwork
-from p2pmem.node import Node, NodeSettings, Places, Surroundings, open_node
+from p2pmem.node import Node, NodeSettings, Places, Surroundings, open_node, tune_garbage_collection
 from p2pmem.store.terms import Iri
 
 STATEMENT_BYTES: Final = 200
@@ -90,7 +89,7 @@ class Blocks(trio.abc.Instrument):
 
     def __init__(self) -> None:
         self.longest_ms = 0.0
-        self._begin = 0.0
+        self._begin = float("inf")
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
         self._begin = time.monotonic()
@@ -117,8 +116,8 @@ class BenchNode:
         new = NewGraph(slug, members=tuple(NewMember(member, ROLES) for member in members))
         return {"graph": (await self._node.face.found(new)).graph}
 
-    async def invite(self, graph: str) -> dict[str, Any]:
-        return {"invite": await self._node.face.invite(graph, roles=(), uses=99, life_ms=86_400_000)}
+    async def invite(self, graph: str, roles: list[str]) -> dict[str, Any]:
+        return {"invite": await self._node.face.invite(graph, roles=tuple(roles), uses=99, life_ms=86_400_000)}
 
     async def join(self, invite: str) -> dict[str, Any]:
         return {"graph": (await self._node.face.join(invite, label="")).graph}
@@ -272,6 +271,7 @@ async def main(directory: str, number: int, profile: str) -> None:
     places = Places(home / "ledger.sqlite", home / "store", home / "text.sqlite", home / "snapshots")
     settings = NodeSettings("bench", label=f"node {number}")
     async with open_node(settings, Keyring.of(key), network, places, Surroundings()) as node:
+        tune_garbage_collection()
         print(json.dumps({"number": 0, "ready_s": time.monotonic() - begin}), flush=True)
         if not profile:
             await BenchNode(node, key.address).run()
@@ -288,5 +288,4 @@ async def main(directory: str, number: int, profile: str) -> None:
 
 
 if __name__ == "__main__":
-    gc.collect()
     trio.run(main, sys.argv[1], int(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else "")

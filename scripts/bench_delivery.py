@@ -128,7 +128,7 @@ class Bench:
         self.graph = (await author.ask("found", slug=GRAPH, members=[it.address for it in others]))["graph"]
         await author.ask("watch", graph=self.graph, every=1)
         if others:
-            invite = (await author.ask("invite", graph=self.graph))["invite"]
+            invite = (await author.ask("invite", graph=self.graph, roles=[]))["invite"]
             for node in others:
                 await node.ask("join", invite=invite)
                 await node.ask("watch", graph=self.graph, every=1)
@@ -258,7 +258,7 @@ async def late(options: Options) -> list[Figures]:
             await author.ask("watch", graph=bench.graph, every=50)
             await measure_run(bench, 0, shares)
             joiner = await bench.add()
-            invite = (await author.ask("invite", graph=bench.graph))["invite"]
+            invite = (await author.ask("invite", graph=bench.graph, roles=["writer"]))["invite"]
             before = await joiner.ask("statistics")
             begin = time.monotonic()
             await joiner.ask("join", invite=invite)

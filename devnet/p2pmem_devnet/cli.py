@@ -12,9 +12,8 @@ from p2pmem_protocol.errors import MisuseError
 
 from p2pmem.api.problems import Exit, row_of
 from p2pmem_devnet.control import give
-from p2pmem_devnet.group import StoryError
-from p2pmem_devnet.options import Options, Order, parse
-from p2pmem_devnet.running import Interrupted, run
+from p2pmem_devnet.errors import InterruptedRunError, StoryError
+from p2pmem_devnet.options import Options, Order, Rehearsal, parse
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,16 +24,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(asked, Order):
             print(trio.run(give, asked))
             return Exit.OK.value
+        if isinstance(asked, Rehearsal):
+            return _rehearse(asked).value
         as_json = asked.json
         return _run(asked).value
-    except (Interrupted, KeyboardInterrupt):
+    except (InterruptedRunError, KeyboardInterrupt):
         print("devnet: interrupted; everything that was started has ended", file=sys.stderr)
         return Exit.INTERRUPTED.value
     except Exception as error:
         return _failed(error, as_json=as_json).value
 
 
+def _rehearse(asked: Rehearsal) -> Exit:
+    from p2pmem_devnet.scenarios import run  # heavy too
+
+    outcomes = run(asked.name, seed=asked.seed, count=asked.count, say=print)
+    return Exit.JOB_ENDED_BADLY if any(outcome.trouble for outcome in outcomes) else Exit.OK
+
+
 def _run(options: Options) -> Exit:
+    from p2pmem_devnet.running import run  # heavy, and an order needs none of it
+
     return trio.run(run, options)
 
 

@@ -28,27 +28,37 @@ from functools import partial
 from itertools import combinations, product
 from random import Random
 from types import TracebackType
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 from p2pmem_jobs import InlineBlocking
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.keys import Key
+from p2pmem_protocol.names import Address, GraphId, network_id
 from trio.testing import MockClock
 
+from p2pmem.exchange.holdings import How
 from p2pmem.face import MemberChange, NewGraph, NewMember
 from p2pmem.keyring import Keyring
-from p2pmem.net.memory import MemoryFabric
+from p2pmem.ledger.batch import Delta
+from p2pmem.net.memory import MemoryFabric, MemoryNetwork
 from p2pmem.net.memory_wire import Link
 from p2pmem.node import NodeSettings, Surroundings, open_node
+from p2pmem.review.judging import ReviewSettings
+from p2pmem_devnet.auditor import AuditError, Auditor
 from p2pmem_devnet.cluster_disk import Disk, make_directory
 from p2pmem_devnet.cluster_node import Asset, ClusterClock, ClusterNode
 from p2pmem_devnet.cluster_settled import NotSettledError, find_gaps
 from p2pmem_devnet.cluster_trace import Trace, deterministic_scheduling
+from p2pmem_devnet.stranger import Stranger
+
+if TYPE_CHECKING:
+    from p2pmem_devnet.cluster_blocking import BlockingCluster
 
 log = logging.getLogger(__name__)
 
 NAMES: Final = ("ada", "bo", "cy", "dan", "eve", "fay", "gus", "hal", "ida", "jon")
+NETWORK: Final = "cluster"
 MEMBER_ROLES: Final = ("writer", "endorser", "verifier")
 STARTS_MS: Final = 1_800_000_000_000
 """What time it is when a cluster begins: a round number in January 2027."""
@@ -109,19 +119,32 @@ class ClusterSettings:
 class Cluster:
     """N whole nodes. An async context manager, entered once, under a trio clock that jumps ahead."""
 
-    def __init__(self, n: int = 5, seed: int = 0, **settings: object) -> None:
+    def __init__(self, n: int = 5, seed: int = 0, **settings: Any) -> None:
         """`settings` are those of `ClusterSettings`."""
-        self.settings = ClusterSettings(n, seed, **settings)  # type: ignore[arg-type]  # checked by the dataclass
+        self.settings = ClusterSettings(n, seed, **settings)
         self.seed = seed
         self.nodes: list[ClusterNode] = []
         self.graph = ""
         self.trace = Trace()
         self.fabric: MemoryFabric
+        self.strangers: list[Stranger] = []
+        self.removed: dict[ClusterNode, int] = {}
+        """Members that were taken out, and when."""
+        self.ever_listed: set[Address] = set()
+        self._changed_ms: dict[GraphId, int] = {}
+        self._auditor = Auditor(self)
         self._stack = AsyncExitStack()
         self._nursery: trio.Nursery
         self._scopes: dict[str, trio.CancelScope] = {}
         self._ended: dict[str, trio.Event] = {}
         self._partitions: list[tuple[frozenset[str], frozenset[str], bool]] = []
+
+    @staticmethod
+    def blocking(n: int = 5, seed: int = 0, **settings: Any) -> BlockingCluster:
+        """The same for programs without trio: `with Cluster.blocking(3) as cluster:`, and every call blocks."""
+        from p2pmem_devnet.cluster_blocking import BlockingCluster
+
+        return BlockingCluster(n, seed, **settings)
 
     # Beginning and end
 
@@ -183,10 +206,9 @@ class Cluster:
     async def _until_everybody_knows_everybody(self) -> None:
         """A test may part members at once, and each part is to go on: members learn of each other from the owner."""
         wanted = len(self.nodes) - 1
-        while wanted <= ALL_CONNECTED_MAX and any(
-            len(node.inside.services.sessions.all()) < wanted for node in self.nodes
-        ):
-            await trio.sleep(_FIRST_LOOK_S)
+        for node in self.nodes if wanted <= ALL_CONNECTED_MAX else ():
+            while len(node.inside.services.sessions.all()) < wanted:
+                await trio.sleep(_FIRST_LOOK_S)
 
     # Nodes that come and go
 
@@ -214,15 +236,15 @@ class Cluster:
             inline=True,
             crash_point=crash_point,
         )
-        settings = NodeSettings("cluster", node.name, reviews_by_itself=self.settings.policy == "auto")
+        settings = NodeSettings(NETWORK, node.name, review=ReviewSettings(self.settings.policy))
         try:
             with trio.CancelScope() as scope:
                 self._scopes[node.name] = scope
-                network = self.fabric.network(node.name)
+                network = self.fabric.network(node.name, listen=node.listens)
                 async with open_node(
                     settings, Keyring.of(node.key), network, node.disk.places(), surroundings
                 ) as inside:
-                    inside.ledger.listen(lambda delta: None if node.is_crashed else self.trace.delta(node.name, delta))
+                    inside.ledger.listen(lambda delta: self._heard(node, delta))
                     node.went_up(inside)
                     task_status.started()
                     await trio.sleep_forever()
@@ -234,6 +256,18 @@ class Cluster:
         finally:
             node.went_down()
             self._ended[node.name].set()
+
+    def _heard(self, node: ClusterNode, delta: Delta) -> None:
+        """A node committed a change. What a dying one still does nobody hears of."""
+        if node.is_crashed:
+            return
+        self.trace.delta(node.name, delta)
+        self._changed_ms[delta.graph] = self.nodes[0].clock.now_ms() - self.nodes[0].clock.skew_ms
+        if delta.source.how is How.OWN:
+            node.said += [(item.kind, node.clock.now_ms()) for item in delta.entered]
+        graph = node.inside.ledger.graphs.get(delta.graph) if delta.head_changed and node.is_up else None
+        if graph is not None and graph.head is not None:
+            self.ever_listed |= {member.address for member in graph.head.body.members}
 
     def _kill(self, node: ClusterNode, *, silent: bool = False) -> None:
         """What a kill does, at this very instant: the disk stays as it is, the network goes, no task goes on."""
@@ -292,15 +326,42 @@ class Cluster:
         await _join(node, invite)
         return node
 
-    async def add(self, name: str | None = None) -> ClusterNode:
-        """A new node that is no member of anything."""
+    async def add(self, name: str | None = None, *, listens: bool = True) -> ClusterNode:
+        """A new node that is no member of anything. One that does not listen can only dial others, as behind NAT."""
         node = self._add(name or _name(len(self.nodes)))
+        node.listens = listens
         await self._start(node)
+        return node
+
+    async def twin(self, of: ClusterNode, name: str) -> ClusterNode:
+        """A second node of the same agent, a member as it is one."""
+        node = self._add(name)
+        node.key = of.key
+        await self._start(node)
+        owner = next(it for it in self.nodes if it.is_up)
+        await _join(node, await owner.face.invite(self.graph, roles=(), uses=1, life_ms=1))
         return node
 
     async def remove(self, *nodes: ClusterNode) -> None:
         """The owner takes members out; their nodes run on."""
         await self.nodes[0].change_members(MemberChange(remove=tuple(str(node.address) for node in nodes)))
+        self.removed.update({node: self.nodes[0].clock.now_ms() for node in nodes})
+
+    async def stranger(self) -> Stranger:
+        """A hostile client that knows where everybody is; what he hears is kept for the auditor."""
+        name = f"stranger-{len(self.strangers)}"
+        network = await self._nursery.start(self._keep_network, name)
+        secret = hashlib.sha256(f"p2pmem cluster {self.seed} {name}".encode()).digest()
+        chance = Random(f"{self.seed}/{name}")  # noqa: S311
+        now_ms = self.nodes[0].clock.now_ms()
+        stranger = Stranger(network, network_id(NETWORK), Key(secret), now_ms, chance)
+        self.strangers.append(stranger)
+        return stranger
+
+    async def _keep_network(self, name: str, *, task_status: trio.TaskStatus[MemoryNetwork]) -> None:
+        async with self.fabric.network(name) as network:
+            task_status.started(network)
+            await trio.sleep_forever()
 
     # The network
 
@@ -402,6 +463,16 @@ class Cluster:
                 raise NotSettledError(gaps, within.total_seconds())
             await trio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_LOOK_S)
+
+    def audit(self) -> None:
+        """Raise `AuditError` for whatever must never be; see `auditor` for the list. At any time."""
+        findings = self._auditor.audit()
+        if findings:
+            raise AuditError(findings)
+
+    def changed_ms(self, graph: GraphId) -> int:
+        """When any node last committed a change of this graph."""
+        return self._changed_ms.get(graph, 0)
 
     async def until_seen(self, asset: Asset, *nodes: ClusterNode) -> None:
         """Return once these nodes (none named: all that run) show a version. For who waits for less than `settled`."""

@@ -7,9 +7,9 @@ from inside of it; SQLite then ignores in the copy what was not committed, as it
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from pathlib import Path
+from shutil import copytree, ignore_patterns, rmtree
 from typing import Final
 
 from p2pmem.node import Places
@@ -49,10 +49,10 @@ class Disk:
         """Take the disk as it is now; whoever still writes to the old place writes for nobody."""
         before = self.path
         self.generation += 1
-        shutil.copytree(before, self.path, ignore=shutil.ignore_patterns("*-shm"))
+        copytree(before, self.path, ignore=ignore_patterns("*-shm"))
 
     def wipe_projections(self) -> None:
         """Delete what can be made anew from the ledger. Only while no node has it open."""
-        shutil.rmtree(self.path / _STORE, ignore_errors=True)
+        rmtree(self.path / _STORE, ignore_errors=True)
         for path in self.path.glob(f"{_TEXT}*"):
             path.unlink()

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import trio
 from p2pmem_protocol.errors import MisuseError, OutsideError
 from p2pmem_protocol.keys import Key
-from p2pmem_protocol.names import Address, GraphName
+from p2pmem_protocol.kinds import Kind
+from p2pmem_protocol.names import Address, GraphId, GraphName
 from p2pmem_protocol.trust import Trust
-from p2pmem_protocol.view import AssetView, asset_view
-from p2pmem_protocol.view import VersionView as ProtocolView
+from p2pmem_protocol.view import AssetView, VersionView as ProtocolView, asset_view
 
 from p2pmem.face import CertificateView, Face, JobView, Layer, MemberChange, QueryAnswer, RecallHit, VersionView
 from p2pmem.ledger.graph import LedgerGraph
@@ -66,6 +66,16 @@ class Asset:
         return self.reference
 
 
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """Something that a node acknowledged: a job by its id, or a draft by its name. It must outlive any crash."""
+
+    at_ms: int
+    graph: GraphId
+    name: str = ""
+    job: str = ""
+
+
 class ClusterClock:
     """A node's wall clock: the cluster's virtual time and an error that the test sets."""
 
@@ -87,11 +97,15 @@ class ClusterNode:
         self.clock = clock
         self.disk = disk
         self.incarnation = 0
+        self.listens = True
         self.crash_at: tuple[str, int] | None = None
         """Crash when the crash point of this name is passed for the n-th time from now: (name, n)."""
         self.points: dict[str, int] = {}
         """How often each crash point was passed since the last start."""
         self.is_crashed = False
+        self.promises: list[Promise] = []
+        self.said: list[tuple[Kind, int]] = []
+        """Kinds of what this node's agent said, and when."""
         self._node: Node | None = None
         self._calls: set[trio.CancelScope] = set()
         self._names = 0
@@ -161,6 +175,7 @@ class ClusterNode:
         await self.call(
             lambda: face.draft(wanted, name, data, format="turtle", base=None, subgraph="", replace=replace)
         )
+        self._note(wanted, name=name)
         return name
 
     # Saying something
@@ -213,7 +228,9 @@ class ClusterNode:
         """Ask the verifiers, and return the job that waits for them."""
         face = self.face
         deadline_ms = None if within is None else self.clock.now_ms() + round(within.total_seconds() * 1000)
-        return await self.call(lambda: face.verify(asset.graph, asset.reference, deadline_ms=deadline_ms))
+        job = await self.call(lambda: face.verify(asset.graph, asset.reference, deadline_ms=deadline_ms))
+        self._note(asset.graph, job=job.id)
+        return job
 
     async def verify(self, asset: Asset, *, within: timedelta | None = None) -> Trust:
         """Ask the verifiers and wait for what comes of it."""
@@ -246,6 +263,11 @@ class ClusterNode:
     async def change_members(self, change: MemberChange, *, graph: str | None = None) -> None:
         face, wanted = self.face, graph or self.cluster.graph
         await self.call(lambda: face.change_members(wanted, change))
+
+    async def leave(self, *, graph: str | None = None) -> None:
+        """Forget a graph at this node."""
+        face, wanted = self.face, graph or self.cluster.graph
+        await self.call(lambda: face.leave(wanted))
 
     # Reading
 
@@ -298,6 +320,10 @@ class ClusterNode:
 
     # Inside
 
+    def _note(self, graph: str, *, name: str = "", job: str = "") -> None:
+        """Remember what was acknowledged, for the auditor."""
+        self.promises.append(Promise(self.clock.now_ms(), GraphName.parse(graph).id, name, job))
+
     def _next_name(self) -> str:
         self._names += 1
         return f"note-{self._names}"
@@ -310,6 +336,7 @@ class ClusterNode:
         return Asset(str(GraphName.parse(graph)), Address.parse(author), name, version, root)
 
     async def _succeeded(self, job: JobView) -> JobView:
+        self._note(job.graph or self.cluster.graph, job=job.id)
         ended = await self.job(job)
         if ended.state != "succeeded":
             why = ended.error or ended.waiting_for or ended.progress

@@ -94,7 +94,7 @@ def _differences(group: tuple[ClusterNode, ...], graph: GraphId) -> list[Gap]:
     found: list[Gap] = []
     for node in members:
         mine = held[node]
-        if mine.head_id != best.head_id:
+        if mine.stand != best.stand:
             version = f"roster {best.head.header.version} of term {best.head.header.term}"
             found.append(Gap(node.name, version, mine.trouble or _why(node, members)))
     if found:
@@ -159,5 +159,6 @@ def _why(node: ClusterNode, members: Iterable[ClusterNode]) -> str:
 
 
 def _head_order(graph: LedgerGraph) -> tuple[int, int, bytes]:
+    """Who knows most: also of a fork, whose head is older than its branches."""
     assert graph.head is not None
-    return (graph.head.header.term, graph.head.header.version, graph.head.id)
+    return (graph.head.header.term, len(graph.headers), graph.head.id)

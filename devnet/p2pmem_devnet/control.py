@@ -34,14 +34,19 @@ def control_directory() -> Path:
     return Path(runtime, "p2pmem") if runtime else Path(tempfile.gettempdir(), f"p2pmem-devnet-{os.getuid()}")
 
 
+async def need_none_kept() -> None:
+    """Raises `MisuseError` when another devnet is kept already."""
+    path = _own_directory() / _SOCKET
+    if path.exists() and await _answers(path):
+        raise MisuseError(f"a devnet is kept already (it listens at {path}): `scripts/devnet stop` ends it")
+
+
 @asynccontextmanager
 async def take_orders(carry: Carry) -> AsyncIterator[None]:
     """Take orders while the block runs, one at a time. `MisuseError` when another devnet is kept already."""
-    path = _own_directory() / _SOCKET
-    if path.exists():
-        if await _answers(path):
-            raise MisuseError(f"a devnet is kept already (it listens at {path}): `scripts/devnet stop` ends it")
-        path.unlink()
+    await need_none_kept()
+    path = control_directory() / _SOCKET
+    path.unlink(missing_ok=True)
     listener = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     await listener.bind(str(path))
     listener.listen(8)

@@ -14,7 +14,7 @@ from p2pmem_protocol.trust import Trust
 from p2pmem_devnet.facts import AssetFacts, look
 from p2pmem_devnet.fleet import Fleet, NodeProcess, one_error
 from p2pmem_devnet.group import Group, finished, found, on_all, result_of, until
-from p2pmem_devnet.telling import Teller, and_list, count, word
+from p2pmem_devnet.telling import Teller, all_of, and_list, count
 
 SLUG: Final = "files"
 FILES_MAX: Final = 100
@@ -111,7 +111,7 @@ class FilesStory:
             self._mark(asset, "verified")
             await on_all(group.members, lambda node: self._look(group, node, asset))
         held = f"{asset.content_bytes:,} bytes in {count(asset.statements, 'statement')}"
-        self._teller.say(f"{asset.name}, {held}, is verified on all {word(len(group.members))} peers.")
+        self._teller.say(f"{asset.name}, {held}, is verified on {all_of(len(group.members))} peers.")
 
     def _mark(self, asset: AssetFacts, stage: str) -> None:
         asset.stages[stage] = round(self._teller.now_s(), 3)

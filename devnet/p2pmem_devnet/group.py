@@ -8,19 +8,15 @@ from dataclasses import dataclass
 from typing import Final
 
 import trio
-from p2pmem_protocol.errors import OutsideError
 from p2pmem_protocol.names import Address
 
 from p2pmem.face import Face, GraphView, JobView, NewGraph, NewMember
+from p2pmem_devnet.errors import StoryError
 from p2pmem_devnet.fleet import Fleet, NodeProcess, one_error
 
 PATIENCE_S: Final = 60.0
 INVITE_LIFE_MS: Final = 3_600_000
 ENDED: Final = frozenset(("succeeded", "failed", "cancelled", "outcome_unknown"))
-
-
-class StoryError(OutsideError):
-    """Something that had to happen did not. The text says what, and on whom."""
 
 
 @dataclass(frozen=True, slots=True)

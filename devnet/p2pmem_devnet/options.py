@@ -57,10 +57,21 @@ class Order:
     argument: str = ""
 
 
-def parse(arguments: Sequence[str]) -> Options | Order:
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """Scenarios to run in one process: each for `count` seeds, from `seed` on."""
+
+    name: str
+    seed: int = 1
+    count: int = 1
+
+
+def parse(arguments: Sequence[str]) -> Options | Order | Rehearsal:
     """Raises `MisuseError` for what cannot be, and `SystemExit` for `--help` and wrong usage."""
     if arguments and arguments[0] in ORDERS:
         return _order(arguments)
+    if arguments and arguments[0] == "run":
+        return _rehearsal(arguments[1:])
     found = _parser().parse_args(arguments)
     nodes = found.nodes
     if not NODES_MIN <= nodes <= len(NAMES):
@@ -80,6 +91,18 @@ def _order(arguments: Sequence[str]) -> Order:
     return Order(word, rest[0] if rest else "")
 
 
+def _rehearsal(arguments: Sequence[str]) -> Rehearsal:
+    parser = argparse.ArgumentParser(
+        prog="scripts/devnet run",
+        description="Run scenarios in one process, in virtual time, each with an audit at its end.",
+    )
+    parser.add_argument("name", metavar="NAME|all", help="a scenario of the package; a wrong name lists them")
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="the first seed (default: 1)")
+    parser.add_argument("--count", type=int, default=1, metavar="N", help="how many seeds (default: 1)")
+    found = parser.parse_args(arguments)
+    return Rehearsal(found.name, found.seed, found.count)
+
+
 def _parser() -> argparse.ArgumentParser:
     orders = "\n".join(f"  scripts/devnet {f'{word} {takes}'.strip()}" for word, takes in ORDERS.items())
     exits = {**EXIT_MEANINGS, **_EXITS}
@@ -92,7 +115,8 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Peers on this machine, each a process of its own, an outsider, and a chain. Without FILE they\n"
         "act out a story on a small data set; with FILE every file goes the whole way, and the table is the result.",
-        epilog=f"orders to a devnet that runs with --keep:\n{orders}\n\nexit codes:\n{codes}",
+        epilog=f"orders to a devnet that runs with --keep:\n{orders}\n\nscenarios in one process, over many seeds:\n"
+        f"  scripts/devnet run NAME|all [--seed S] [--count N]\n\nexit codes:\n{codes}",
     )
     parser.add_argument(
         "files", nargs="*", type=Path, metavar="FILE", help="Turtle, N-Triples, N-Quads, TriG, JSON-LD or RDF/XML"

@@ -12,7 +12,7 @@ That the zero means something, the same client shows by reading an open graph wi
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum, unique
@@ -47,6 +47,7 @@ from p2pmem_protocol.names import GraphId, NetworkId
 from p2pmem_protocol.negentropy import Initiator
 from p2pmem_protocol.snapshot import Snapshot
 
+from p2pmem.exchange.open_gossip import topic_of
 from p2pmem.net.framing import FrameDecoder, FrameReader, encode_frames
 from p2pmem.net.seam import Network, NotSpokenError, PeerId, Stream
 
@@ -109,23 +110,40 @@ class OpenRead:
     envelopes: int
     graph_bytes: int
     found: bool
+    gossip_bytes: int
+    """What the node says of its own accord, now that it has an open graph."""
+    gossip_tells_of_the_gated: bool
+
+    @property
+    def shows_what_it_should(self) -> bool:
+        return self.found and not self.gossip_tells_of_the_gated
 
 
 class Outsider:
     """Speaks through `network`, which it does not own."""
 
     def __init__(self, network: Network, network_id: NetworkId, key: Key) -> None:
+        """From now on it also hears what nodes tell it of their own accord, in any protocol."""
         self._network = network
         self._network_id = network_id
         self._key = key
         self._clock = SystemClock()
+        self._told: dict[PeerId, bytes] = {}
+        self._was_told = trio.Event()
+        for protocol in (*STOCK_PROTOCOLS, MEMBER_PROTOCOL, SYNC_PROTOCOL, JOIN_PROTOCOL):
+            network.set_handler(protocol, self._hear)
+
+    async def _hear(self, stream: Stream) -> None:
+        async for data in _pieces(stream):
+            self._told[stream.peer] = self._told.get(stream.peer, b"") + data
+            self._was_told.set()
 
     # The gated graph
 
-    async def visit(self, name: str, address: str, known: Known) -> Haul:
-        """Try everything on one node, the lie at the end. Raises `OutsideError` when the node cannot be dialled."""
-        haul = Haul(name)
+    async def visit(self, haul: Haul, address: str, known: Known) -> None:
+        """Try all that a peer may do without being shown the door. Raises `OutsideError` when it cannot dial."""
         peer = await self._network.connect(address, expected=None)
+        before = self._counted(peer)
         for protocol in STOCK_PROTOCOLS:
             await self._try_stock(peer, protocol, haul)
         nobodys = GraphId(secrets.token_bytes(32))
@@ -133,10 +151,19 @@ class Outsider:
             await self._try_questions(peer, (question, other), haul)
         await self._try_join(peer, known, haul)
         await self._try_member(peer, self._own_credential(), haul)
+        haul.graph_bytes += len(self._told.get(peer, b""))
+        haul.counted_bytes += self._counted(peer) - before
+
+    async def lie(self, haul: Haul, address: str, known: Known) -> None:
+        """Show a member's credential as one's own. A node ends the connection for that, and closes its door a while."""
+        peer = await self._network.connect(address, expected=None)
+        before = self._counted(peer)
         await self._try_member(peer, known.credential, haul)
+        haul.counted_bytes += self._counted(peer) - before
+
+    def _counted(self, peer: PeerId) -> int:
         counted = self._network.statistics().peers.get(peer)
-        haul.counted_bytes = counted.stream_received_bytes if counted is not None else 0
-        return haul
+        return counted.stream_received_bytes if counted is not None else 0
 
     async def _try_stock(self, peer: PeerId, protocol: str, haul: Haul) -> None:
         try:
@@ -213,8 +240,8 @@ class Outsider:
 
     # The open graph
 
-    async def read_open(self, address: str, graph: GraphId, canary: bytes) -> OpenRead:
-        """Reconcile an open graph from nothing and fetch all of it, asking as above.
+    async def read_open(self, address: str, graph: GraphId, canary: bytes, gated: Known) -> OpenRead:
+        """Reconcile an open graph from nothing and fetch all of it, asking as above; and hear its gossip.
 
         Raises `OutsideError` when the node does not answer as rule J2 wants.
         """
@@ -233,9 +260,19 @@ class Outsider:
             fetched: list[bytes] = []
             if needed:
                 fetched += (await line.ask(Fetch(graph, tuple(needed)), Envelopes)).envelopes
-            return OpenRead(len(fetched), line.heard_bytes, any(canary in envelope for envelope in fetched))
         finally:
             await stream.reset()
+        with trio.move_on_after(QUIET_S):
+            await self._was_told.wait()
+        gossip = self._told.get(peer, b"")
+        words = (gated.graph, topic_of(gated.graph).encode(), gated.content_hash, *gated.envelopes)
+        return OpenRead(
+            envelopes=len(fetched),
+            graph_bytes=line.heard_bytes,
+            found=any(canary in envelope for envelope in fetched),
+            gossip_bytes=len(gossip),
+            gossip_tells_of_the_gated=any(word in gossip or word.hex().encode() in gossip for word in words),
+        )
 
 
 @unique
@@ -269,17 +306,22 @@ class _Line:
 
 async def _listen(stream: Stream) -> bytes:
     """All that comes until the other side ends, or says nothing for a while."""
-    heard = b""
+    return b"".join([data async for data in _pieces(stream)])
+
+
+async def _pieces(stream: Stream) -> AsyncIterator[bytes]:
+    patience_s = ANSWER_S_MAX
     try:
         while True:
             data = b""
-            with trio.move_on_after(ANSWER_S_MAX if not heard else QUIET_S):
+            with trio.move_on_after(patience_s):
                 data = await stream.receive_some()
             if not data:
-                return heard
-            heard += data
+                return
+            patience_s = QUIET_S
+            yield data
     except OutsideError:
-        return heard
+        return
     finally:
         await stream.reset()
 

@@ -18,31 +18,30 @@ from p2pmem_protocol.errors import MisuseError
 
 from p2pmem.api.problems import Exit
 from p2pmem_devnet.anvil import CHAIN_ID, AnvilMissingError, find_anvil
-from p2pmem_devnet.control import take_orders
+from p2pmem_devnet.control import need_none_kept, take_orders
+from p2pmem_devnet.errors import InterruptedRunError
 from p2pmem_devnet.facts import AssetFacts, all_problems
-from p2pmem_devnet.files import FilesStory, read_files
+from p2pmem_devnet.files import SLUG as FILES_SLUG, FilesStory, read_files
 from p2pmem_devnet.fleet import Fleet, FleetSettings, one_error, open_fleet
 from p2pmem_devnet.money import DevChain, open_dev_chain
 from p2pmem_devnet.options import OUTSIDER, Options, Order
-from p2pmem_devnet.story import QUESTION, Outcome, Story, manual_names
+from p2pmem_devnet.story import QUESTION, SLUG, Outcome, Story, manual_names
 from p2pmem_devnet.table import table
-from p2pmem_devnet.telling import Teller, and_list, silent, word
+from p2pmem_devnet.telling import Teller, all_of, and_list, silent, word
 
 log = logging.getLogger(__name__)
 
 NETWORK: Final = "devnet"
 
 
-class Interrupted(Exception):
-    """Somebody pressed Ctrl-C, or told the process to end, before the run was over."""
-
-
 async def run(options: Options) -> Exit:
-    """Run, print, and end all processes. `Interrupted` for Ctrl-C before the end; other errors as they come.
+    """Run, print, and end all processes. `InterruptedRunError` for Ctrl-C before the end; other errors as they come.
 
     Cancelled, everything that was started is ended too.
     """
     files = read_files(options.files)
+    if options.keep:
+        await need_none_kept()
     interrupted = False
     result: Exit | None = None
 
@@ -66,7 +65,7 @@ async def run(options: Options) -> Exit:
         nursery.cancel_scope.cancel()
     if result is None:
         if interrupted:
-            raise Interrupted
+            raise InterruptedRunError
         raise MisuseError("the run was stopped before its end")
     return result
 
@@ -135,8 +134,8 @@ class _Run:
             self._teller.show("\n".join(["The peers do not agree:", *(f"  {problem}" for problem in problems)]))
         else:
             self._teller.show(
-                f"All {word(len(names))} peers agree: the same trust, the same root, recomputed from the bytes that "
-                "each gave,\nand the same certificate."
+                f"{all_of(len(names)).capitalize()} peers agree: the same trust, the same root, recomputed from the "
+                "bytes that each gave,\nand the same certificate."
             )
 
     def _document(self, fleet: Fleet, outcome: Outcome, problems: list[str]) -> dict[str, Any]:
@@ -165,7 +164,7 @@ class _Run:
 
     async def _stay(self, fleet: Fleet) -> None:
         if not self._options.json:
-            self._teller.show(_guide(fleet))
+            self._teller.show(_guide(fleet, FILES_SLUG if self._files else SLUG))
 
         async def carry(order: Order) -> str:
             return await carry_out(fleet, order, self._stop)
@@ -211,7 +210,7 @@ def _anvil_missing() -> str:
     return ""
 
 
-def _guide(fleet: Fleet) -> str:
+def _guide(fleet: Fleet, graph: str) -> str:
     """How to talk to a devnet that stays up."""
     nodes = list(fleet)
     width = max(len(node.name) for node in nodes)
@@ -226,7 +225,7 @@ def _guide(fleet: Fleet) -> str:
             "Try, in another terminal:",
             f"  export P2PMEM_HOME={first.home.data_dir}",
             "  scripts/p2pmem status",
-            "  scripts/p2pmem versions",
+            f"  scripts/p2pmem versions --graph {graph}",
             f'  scripts/p2pmem recall "{QUESTION}"',
             f"  scripts/devnet kill {last.name}",
             f"  scripts/devnet start {last.name}",

@@ -24,12 +24,12 @@ from p2pmem_protocol.trust import Trust
 from p2pmem.face import JobView, Layer, NewGraph, RecallAnswer, RecallHit, TrustView, VersionView
 from p2pmem.keyring import Keyring
 from p2pmem.net.libp2p_host import Libp2pNetwork
-from p2pmem.net.seam import PeerId
+from p2pmem_devnet.errors import StoryError
 from p2pmem_devnet.facts import AssetFacts, look
 from p2pmem_devnet.fleet import Fleet, NodeProcess
-from p2pmem_devnet.group import Group, StoryError, finished, found, on_all, poll, result_of, until
+from p2pmem_devnet.group import Group, finished, found, on_all, poll, result_of, until
 from p2pmem_devnet.outsider import Haul, Known, OpenRead, Outsider
-from p2pmem_devnet.telling import Teller, and_list, count, seconds, short, word
+from p2pmem_devnet.telling import Teller, all_of, and_list, count, seconds, short, word
 
 SLUG: Final = "perovskite"
 FINDING: Final = "annealing-120"
@@ -125,7 +125,7 @@ class Story:
         group = await found(self._fleet, SLUG, self._m, chain=self._chain)
         self._teller.say(
             f"{group.founder.name} founds the gated context graph “{SLUG}” with {word(len(group.members))} members: "
-            f"{self._m} of the {len(group.others)} others have to approve before anything is ConsensusVerified. "
+            f"{_quorum(self._m, len(group.others))} before anything is ConsensusVerified. "
             f"{and_list(group.names(group.others))} {'join' if len(group.others) > 1 else 'joins'}."
         )
         return group
@@ -206,33 +206,33 @@ class Story:
 
     async def _outsider(self, group: Group, facts: AssetFacts, shared: JobView) -> None:
         author = group.founder
-        canary = f"canary-{secrets.token_hex(8)}"
-        board = await author.face.found(NewGraph("noticeboard", access="open"))
-        notice = f"<urn:notice:1> <http://www.w3.org/2000/01/rdf-schema#label> “{canary}” .".translate(_QUOTES)
-        await author.face.draft(
-            board.graph, "notice", notice.encode(), format="turtle", base=None, subgraph="", replace=False
-        )
-        await finished(author.face, await author.face.share(board.graph, "notice", ttl_ms=None))
         network, key = network_id(self._network), Key(secrets.token_bytes(32))
         agent = Keyring.load(author.home).default
-        until_ms = _now_ms() + DAY_MS
         known = Known(
             graph=GraphId(parse_hex_id(group.graph_id)),
             envelopes=(parse_hex_id(str(result_of(shared)["envelope"])),),
             content_hash=keccak256(await author.face.content(group.graph, facts.reference)),
-            credential=Carry(network, agent.address, author.peer, 1, until_ms).sign(agent),
+            credential=Carry(network, agent.address, author.peer, 1, _now_ms() + DAY_MS).sign(agent),
         )
+        hauls = {node.name: Haul(node.name) for node in group.members}
+        self.outcome.hauls = list(hauls.values())
         async with Libp2pNetwork(identity_seed=secrets.token_bytes(32)) as net:
             mallory = Outsider(net, network, key)
-            read = await mallory.read_open(author.peer_address, GraphId(parse_hex_id(board.id)), canary.encode())
-            before = net.statistics().peers[PeerId(author.peer)].stream_received_bytes
-            hauls = self.outcome.hauls
-            await on_all(group.members, lambda node: _visit(mallory, node, known, hauls))
-            hauls.sort(key=lambda haul: group.names().index(haul.node))
-            own = next(haul for haul in hauls if haul.node == author.name)
-            own.counted_bytes -= before
+            await on_all(group.members, lambda node: mallory.visit(hauls[node.name], node.peer_address, known))
+            canary = f"canary-{secrets.token_hex(8)}"
+            board = await self._found_open(author, canary)
+            read = await mallory.read_open(author.peer_address, board, canary.encode(), known)
+            await on_all(group.members, lambda node: mallory.lie(hauls[node.name], node.peer_address, known))
         self.outcome.open_read = read
-        self._tell_outsider(hauls, read)
+        self._tell_outsider(self.outcome.hauls, read)
+
+    async def _found_open(self, author: NodeProcess, canary: str) -> GraphId:
+        """An open graph with one statement in it."""
+        board = await author.face.found(NewGraph("noticeboard", access="open"))
+        notice = f'<urn:notice:1> <http://www.w3.org/2000/01/rdf-schema#label> "{canary}" .'.encode()
+        await author.face.draft(board.graph, "notice", notice, format="turtle", base=None, subgraph="", replace=False)
+        await finished(author.face, await author.face.share(board.graph, "notice", ttl_ms=None))
+        return GraphId(parse_hex_id(board.id))
 
     def _tell_outsider(self, hauls: list[Haul], read: OpenRead) -> None:
         leaks = sum(haul.graph_bytes for haul in hauls)
@@ -249,8 +249,8 @@ class Story:
         bad = [haul for haul in hauls if not haul.got_nothing]
         if bad:
             raise StoryError(f"the outsider got something from {and_list([haul.node for haul in bad])}: {bad[0]}")
-        if not read.found:
-            raise StoryError("the outsider could not read the canary in an open graph, so its zero means nothing")
+        if not read.shows_what_it_should:
+            raise StoryError(f"what the outsider could read of an open graph is not what it should be: {read}")
         self._teller.say(
             f"The same mallory reads an open graph with the same questions: {read.graph_bytes:,} bytes, the canary "
             "among them. So the zero means something."
@@ -277,7 +277,7 @@ class Story:
         await on_all(others, lambda node: self._has(group, node, version.reference))
         self._teller.say(
             f"{doubter.name} shares the opposite, for {ttl_s:.0f} seconds: “Annealing at 120 °C does not keep "
-            f"perovskite cells stable”. All {word(len(group.members))} have it."
+            f"perovskite cells stable”. {all_of(len(group.members)).capitalize()} have it."
         )
         return version
 
@@ -320,11 +320,11 @@ class Story:
         await finished(cast.endorser.face, job)
         self._mark(facts, "endorsed")
         await on_all(group.members, lambda node: self._reaches(group, node, facts.reference, Trust.ENDORSED))
-        self._teller.say(f"{cast.endorser.name} endorses it: “{reason}”. It is Endorsed on all {self._peers}.")
+        self._teller.say(f"{cast.endorser.name} endorses it: “{reason}”. It is Endorsed on {self._everywhere}.")
 
     @property
-    def _peers(self) -> str:
-        return f"{word(len(self._fleet))} peers"
+    def _everywhere(self) -> str:
+        return f"{all_of(len(self._fleet))} peers"
 
     async def _reaches(self, group: Group, node: NodeProcess, reference: str, level: Trust) -> None:
         async def reached() -> bool:
@@ -358,7 +358,7 @@ class Story:
         alone = f"{and_list(group.names(cast.by_themselves))} approved by themselves" if cast.by_themselves else ""
         self._teller.say(
             f"{author.name} asks the verifiers. {alone + ': bytes, root and seal agree. ' if alone else ''}"
-            f"That is {self._m - 1} of the {self._m} it needs."
+            f"{f'That is {self._m - 1} of the {self._m} it needs.' if alone else 'It needs one approval.'}"
         )
         await killed.kill()
         self._teller.say(f"{killed.name} is killed with -9 before it has reviewed.")
@@ -376,7 +376,7 @@ class Story:
         trust = (await author.face.version(group.graph, facts.reference)).trust
         self._teller.say(
             f"{killed.name} approves by hand: “both runs and the calculation are sound”. The finding is "
-            f"{trust.level} on all {self._peers}, {seconds(trio.current_time() - begun_s)} after it was proposed: "
+            f"{trust.level} on {self._everywhere}, {seconds(trio.current_time() - begun_s)} after it was proposed: "
             f"{_who(group, trust)}."
         )
 
@@ -429,7 +429,7 @@ class Story:
         await on_all(group.members, gone)
         late_s = max(0.0, (_now_ms() - note.expires_ms) / 1000)
         self._teller.say(
-            f"{cast.doubter.name}'s note expires. {seconds(late_s)} later nobody of the {word(len(group.members))} can "
+            f"{cast.doubter.name}'s note expires. {seconds(late_s)} later none of the {word(len(group.members))} can "
             "query it any more."
         )
 
@@ -450,8 +450,8 @@ class Story:
         )
 
 
-async def _visit(mallory: Outsider, node: NodeProcess, known: Known, hauls: list[Haul]) -> None:
-    hauls.append(await mallory.visit(node.name, node.peer_address, known))
+def _quorum(m: int, others: int) -> str:
+    return "the other has to approve" if others == 1 else f"{m} of the {others} others have to approve"
 
 
 def _who(group: Group, trust: TrustView) -> str:
@@ -487,6 +487,3 @@ def _now_ms() -> int:
 
 def _shipped(name: str) -> bytes:
     return resources.files("p2pmem_devnet").joinpath("data", name).read_bytes()
-
-
-_QUOTES: Final = str.maketrans("“”", '""')

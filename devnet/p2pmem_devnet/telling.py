@@ -76,6 +76,11 @@ def word(number: int) -> str:
     return _WORDS[number] if number < len(_WORDS) else f"{number:,}"
 
 
+def all_of(number: int) -> str:
+    """`both`, `all five`."""
+    return "both" if number == 2 else f"all {word(number)}"
+
+
 def short(identifier: str, keep: int = 8) -> str:
     """The beginning of a long hexadecimal id."""
     return identifier if len(identifier) <= keep + 3 else identifier[: keep + 2] + "…"

@@ -6,26 +6,26 @@
         await cluster.settled()
         assert bo.sees(asset)
 
-The fixture is a `Cluster` of five nodes in virtual time. `@pytest.mark.cluster(n=3, quorum=2)` changes what it is made
-of, `--cluster-seed` its seed. Without that the seed is made of the test's name, so a run can be made again; it is
-printed when the test fails.
+The fixture is a `Cluster` of five nodes in virtual time, audited when the test ends. `@pytest.mark.cluster(n=3,
+quorum=2)` changes what it is made of (`audit=False` leaves the audit out), `--cluster-seed` its seed. Without that the
+seed is made of the test's name, so a run can be made again; it is printed when the test fails.
+
+pytest loads this wherever p2pmem is installed, so it brings in nothing heavy before the fixture is used.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-import trio
-from pytest_trio import trio_fixture
-from trio.abc import Clock, Instrument
-from trio.testing import MockClock
 
-from p2pmem_devnet.cluster import Cluster
+if TYPE_CHECKING:
+    from trio.abc import Clock, Instrument
 
-SEEDS: Final = 2**32
+    from p2pmem_devnet.cluster import Cluster
+
 _SEED_KEY: Final = pytest.StashKey[int]()
 
 
@@ -35,7 +35,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "cluster(n=5, seed=..., quorum=..., ...): what the `cluster` fixture is made of")
+    words = "cluster(n=5, seed=..., quorum=..., audit=True, ...): what the `cluster` fixture is made of"
+    config.addinivalue_line("markers", words)
 
 
 def seed_of(request: pytest.FixtureRequest) -> int:
@@ -50,6 +51,9 @@ def run_in_virtual_time(
     async_fn: Callable[..., Awaitable[Any]], *, clock: Clock | None = None, instruments: Sequence[Instrument] = ()
 ) -> Any:
     """`trio.run` under a clock that jumps ahead, unless the test brings a clock of its own."""
+    import trio
+    from trio.testing import MockClock
+
     return trio.run(async_fn, clock=clock or MockClock(autojump_threshold=0), instruments=instruments)
 
 
@@ -68,13 +72,29 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         report.sections.append(("cluster", f"seed {seed}; again with: pytest {item.nodeid!r} --cluster-seed {seed}"))
 
 
-@trio_fixture  # type: ignore[untyped-decorator]  # pytest-trio ships no types
-async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
-    """Five nodes that share a context graph, in virtual time; `@pytest.mark.cluster(...)` changes that."""
+async def _cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+    """Nodes that share a context graph, in virtual time; `@pytest.mark.cluster(...)` says what they are."""
+    from p2pmem_devnet.cluster import Cluster
+
     marker = request.node.get_closest_marker("cluster")
     settings: dict[str, Any] = dict(marker.kwargs) if marker is not None else {}
     settings.setdefault("n", 5)
     settings.setdefault("seed", seed_of(request))
+    audited = settings.pop("audit", True)
     request.node.stash[_SEED_KEY] = settings["seed"]
     async with Cluster(**settings) as made:
         yield made
+        if audited:
+            made.audit()
+
+
+def _without_trio() -> None:
+    pytest.fail("the fixture `cluster` needs pytest-trio: pip install 'p2pmem[testing]'")
+
+
+try:
+    from pytest_trio import trio_fixture
+except ImportError:
+    cluster = pytest.fixture(name="cluster")(_without_trio)
+else:
+    cluster = trio_fixture(_cluster)

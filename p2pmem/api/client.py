@@ -18,10 +18,16 @@ from p2pmem.api.problems import UnreachableError, error_of
 from p2pmem.api.routes import CALLS, Call
 from p2pmem.api.streaming import CONNECT_S, open_streamed
 from p2pmem.face import (
+    AgentView,
     CertificateView,
     ChangeEvent,
+    ChangePreview,
+    CompactView,
+    DiffView,
     DraftView,
+    Explanation,
     GraphView,
+    HistoryView,
     JobStory,
     JobView,
     JoinRequestView,
@@ -31,9 +37,14 @@ from p2pmem.face import (
     NodeStatus,
     QueryAnswer,
     RecallAnswer,
+    ReviewDetail,
     ReviewView,
+    SignedView,
+    SignRequest,
+    SignView,
     VersionView,
 )
+from p2pmem.face_peers import DelegationView, PeerDetail, RevocationView
 
 T = TypeVar("T")
 
@@ -80,6 +91,9 @@ class HttpFace:
     async def found(self, new: NewGraph) -> GraphView:
         return await self._ask(GraphView, "found", new=new)
 
+    async def compact(self) -> CompactView:
+        return await self._ask(CompactView, "compact")
+
     async def graphs(self) -> tuple[GraphView, ...]:
         return await self._ask(tuple[GraphView, ...], "graphs")
 
@@ -88,6 +102,9 @@ class HttpFace:
 
     async def change_members(self, graph: str, change: MemberChange) -> GraphView:
         return await self._ask(GraphView, "change_members", graph=graph, change=change)
+
+    async def preview_members(self, graph: str, change: MemberChange) -> ChangePreview:
+        return await self._ask(ChangePreview, "preview_members", graph=graph, change=change)
 
     async def leave(self, graph: str) -> None:
         await self._request("leave", graph=graph)
@@ -108,6 +125,30 @@ class HttpFace:
         await self._request("decide_join", request=request, approve=approve)
 
     # Drafts, and what becomes of them
+
+    async def delegate(self, agent: str, *, label: str, rights: tuple[str, ...]) -> DelegationView:
+        return await self._ask(DelegationView, "delegate", agent=agent, label=label, rights=rights)
+
+    async def accept_delegation(self, word: str) -> DelegationView:
+        return await self._ask(DelegationView, "accept_delegation", word=word)
+
+    async def delegations(self) -> tuple[DelegationView, ...]:
+        return await self._ask(tuple[DelegationView, ...], "delegations")
+
+    async def revoke(self, subject: str, *, keep: bool = True) -> RevocationView:
+        return await self._ask(RevocationView, "revoke", subject=subject, keep=keep)
+
+    async def peers(self) -> tuple[PeerDetail, ...]:
+        return await self._ask(tuple[PeerDetail, ...], "peers")
+
+    async def peer(self, peer: str) -> PeerDetail:
+        return await self._ask(PeerDetail, "peer", peer=peer)
+
+    async def ban_peer(self, peer: str, *, for_ms: int | None) -> PeerDetail:
+        return await self._ask(PeerDetail, "ban_peer", peer=peer, for_ms=for_ms)
+
+    async def unban_peer(self, peer: str) -> None:
+        await self._request("unban_peer", peer=peer)
 
     async def draft(
         self, graph: str, name: str, data: bytes, *, format: str | None, base: str | None, subgraph: str, replace: bool
@@ -168,6 +209,9 @@ class HttpFace:
     async def verify(self, graph: str, reference: str, *, deadline_ms: int | None) -> JobView:
         return await self._ask(JobView, "verify", graph=graph, reference=reference, deadline_ms=deadline_ms)
 
+    async def attest(self, graph: str, reference: str) -> JobView:
+        return await self._ask(JobView, "attest", graph=graph, reference=reference)
+
     async def retract(
         self, graph: str, reference: str, *, reason: str, successor: int | None, erase: bool
     ) -> VersionView:
@@ -177,6 +221,9 @@ class HttpFace:
 
     async def reviews(self) -> tuple[ReviewView, ...]:
         return await self._ask(tuple[ReviewView, ...], "reviews")
+
+    async def review(self, review: str) -> ReviewDetail:
+        return await self._ask(ReviewDetail, "review", review=review)
 
     async def decide_review(self, review: str, *, approve: bool, reason: str) -> JobView:
         return await self._ask(JobView, "decide_review", review=review, approve=approve, reason=reason)
@@ -206,11 +253,27 @@ class HttpFace:
 
     # Looking
 
-    async def versions(self, graph: str, *, layer: Layer | None, min_trust: str | None) -> tuple[VersionView, ...]:
-        return await self._ask(tuple[VersionView, ...], "versions", graph=graph, layer=layer, min_trust=min_trust)
+    async def versions(
+        self, graph: str, *, layer: Layer | None, min_trust: str | None, min_m: int = 0
+    ) -> tuple[VersionView, ...]:
+        return await self._ask(
+            tuple[VersionView, ...], "versions", graph=graph, layer=layer, min_trust=min_trust, min_m=min_m
+        )
 
     async def version(self, graph: str, reference: str) -> VersionView:
         return await self._ask(VersionView, "version", graph=graph, reference=reference)
+
+    async def history(self, graph: str, reference: str) -> HistoryView:
+        return await self._ask(HistoryView, "history", graph=graph, reference=reference)
+
+    async def diff(self, graph: str, reference: str, *, other: int | None) -> DiffView:
+        return await self._ask(DiffView, "diff", graph=graph, reference=reference, other=other)
+
+    async def explain(self, graph: str, reference: str) -> Explanation:
+        return await self._ask(Explanation, "explain", graph=graph, reference=reference)
+
+    async def roster(self, graph: str) -> bytes:
+        return await self._request("roster", graph=graph)
 
     async def content(self, graph: str, reference: str) -> bytes:
         return await self._request("content", graph=graph, reference=reference)
@@ -229,11 +292,32 @@ class HttpFace:
         )
 
     async def query(
-        self, sparql: str, *, graph: str, view: Layer | None, min_trust: str | None, at_least: int
+        self, sparql: str, *, graph: str, view: Layer | None, min_trust: str | None, at_least: int, min_m: int = 0
     ) -> QueryAnswer:
         return await self._ask(
-            QueryAnswer, "query", sparql=sparql, graph=graph, view=view, min_trust=min_trust, at_least=at_least
+            QueryAnswer,
+            "query",
+            sparql=sparql,
+            graph=graph,
+            view=view,
+            min_trust=min_trust,
+            at_least=at_least,
+            min_m=min_m,
         )
+
+    # Signing by wallets outside
+
+    async def agents(self) -> tuple[AgentView, ...]:
+        return await self._ask(tuple[AgentView, ...], "agents")
+
+    async def add_agent(self, address: str, *, label: str) -> AgentView:
+        return await self._ask(AgentView, "add_agent", address=address, label=label)
+
+    async def sign_prepare(self, request: SignRequest) -> SignView:
+        return await self._ask(SignView, "sign_prepare", request=request)
+
+    async def sign_submit(self, id: str, *, signature: str) -> SignedView:
+        return await self._ask(SignedView, "sign_submit", id=id, signature=signature)
 
     def changes(self, since: int) -> AsyncIterator[ChangeEvent]:
         return self._events(ChangeEvent, "changes", since=since)

@@ -63,7 +63,7 @@ class Endpoint:
                 return
         else:
             result = await work
-        if self._call.answer is Answer.CONTENT:
+        if self._call.answer in (Answer.CONTENT, Answer.CBOR):
             await send_bytes(send, 200, self._call.answer.value, cast("bytes", result))
         else:
             await send_json(send, self._status(result), self._body(result, arguments))

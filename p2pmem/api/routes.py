@@ -9,16 +9,26 @@ A call is a method of `p2pmem.face.Face`. Its arguments go, by name:
 A context graph's name holds a slash, so graphs and references are never part of a path.
 
     GET    /v1/status                       status            NodeStatus
+    POST   /v1/compact                      compact           CompactView
     GET    /v1/graphs                       graphs            {"graphs": [GraphView, ...]}
     POST   /v1/graphs                       found             GraphView; the body is NewGraph
     GET    /v1/graph                        graph             GraphView
     POST   /v1/graph/members                change_members    GraphView; the body is graph and MemberChange
+    POST   /v1/graph/members/preview        preview_members   ChangePreview; the same body
     POST   /v1/graph/leave                  leave             {}
     POST   /v1/graph/invites                invite            {"invite": "p2pmem1..."}
     POST   /v1/join                         join              GraphView
     POST   /v1/graph/follow                 follow            GraphView
     GET    /v1/join-requests                join_requests     {"requests": [JoinRequestView, ...]}
     POST   /v1/join-requests/decide         decide_join       {}
+    POST   /v1/delegations                  delegate          DelegationView
+    POST   /v1/delegations/accept           accept_delegation DelegationView
+    GET    /v1/delegations                  delegations       {"delegations": [DelegationView, ...]}
+    POST   /v1/revoke                       revoke            RevocationView
+    GET    /v1/peers                        peers             {"peers": [PeerDetail, ...]}
+    GET    /v1/peers/{peer}                 peer              PeerDetail
+    POST   /v1/peers/{peer}/ban             ban_peer          PeerDetail
+    POST   /v1/peers/{peer}/unban           unban_peer        {}
     POST   /v1/drafts                       draft             DraftView; the body is the file, the rest in the query
     GET    /v1/drafts                       drafts            {"drafts": [DraftView, ...]}
     DELETE /v1/drafts                       discard           {}
@@ -28,8 +38,10 @@ A context graph's name holds a slash, so graphs and references are never part of
     POST   /v1/publish                      publish           JobView
     POST   /v1/endorse                      endorse           JobView
     POST   /v1/verify                       verify            JobView
+    POST   /v1/attest                       attest            JobView
     POST   /v1/retract                      retract           VersionView
     GET    /v1/reviews                      reviews           {"reviews": [ReviewView, ...]}
+    GET    /v1/review                       review            ReviewDetail
     POST   /v1/reviews/decide               decide_review     JobView
     GET    /v1/jobs                         jobs              {"jobs": [JobView, ...], "next": id or null}
     GET    /v1/jobs/{job}                   job               JobView
@@ -40,11 +52,19 @@ A context graph's name holds a slash, so graphs and references are never part of
     POST   /v1/jobs/{job}/resolve           resolve_job       JobView
     GET    /v1/versions                     versions          {"versions": [VersionView, ...]}
     GET    /v1/version                      version           VersionView
+    GET    /v1/history                      history           HistoryView
+    GET    /v1/diff                         diff              DiffView
+    GET    /v1/explain                      explain           Explanation
+    GET    /v1/roster                       roster            headers and head, application/cbor
     GET    /v1/content                      content           the sealed bytes, application/n-quads
     GET    /v1/certificate                  certificate       CertificateView
     POST   /v1/proof                        proof             the proof
     POST   /v1/recall                       recall            RecallAnswer
     POST   /v1/query                        query             QueryAnswer
+    GET    /v1/agents                       agents            {"agents": [AgentView, ...]}
+    POST   /v1/agents                       add_agent         AgentView
+    POST   /v1/sign/prepare                 sign_prepare      SignView; the body is SignRequest
+    POST   /v1/sign/submit                  sign_submit       SignedView
     GET    /v1/changes                      changes           server-sent events, each a ChangeEvent
 
 Beside the table: `GET /healthz` and `GET /readyz`, which need no token, and the SPARQL 1.1 protocol at `/v1/sparql`.
@@ -82,6 +102,7 @@ class Answer(Enum):
 
     JSON = "application/json"
     CONTENT = "application/n-quads"
+    CBOR = "application/cbor"
     EVENTS = "text/event-stream"
 
 
@@ -154,10 +175,12 @@ class Call:
 
 _TABLE: Final = (
     Call("status", "GET", "/v1/status"),
+    Call("compact", "POST", "/v1/compact"),
     Call("graphs", "GET", "/v1/graphs", wrap="graphs"),
     Call("found", "POST", "/v1/graphs"),
     Call("graph", "GET", "/v1/graph"),
     Call("change_members", "POST", "/v1/graph/members"),
+    Call("preview_members", "POST", "/v1/graph/members/preview"),
     Call("leave", "POST", "/v1/graph/leave"),
     Call(
         "invite",
@@ -170,6 +193,14 @@ _TABLE: Final = (
     Call("follow", "POST", "/v1/graph/follow"),
     Call("join_requests", "GET", "/v1/join-requests", wrap="requests"),
     Call("decide_join", "POST", "/v1/join-requests/decide"),
+    Call("delegate", "POST", "/v1/delegations", defaults={"label": "", "rights": ()}),
+    Call("accept_delegation", "POST", "/v1/delegations/accept"),
+    Call("delegations", "GET", "/v1/delegations", wrap="delegations"),
+    Call("revoke", "POST", "/v1/revoke", defaults={"keep": True}),
+    Call("peers", "GET", "/v1/peers", wrap="peers"),
+    Call("peer", "GET", "/v1/peers/{peer}"),
+    Call("ban_peer", "POST", "/v1/peers/{peer}/ban"),
+    Call("unban_peer", "POST", "/v1/peers/{peer}/unban"),
     Call("draft", "POST", "/v1/drafts", file="data", defaults={"subgraph": "", "replace": False}),
     Call("drafts", "GET", "/v1/drafts", wrap="drafts"),
     Call("discard", "DELETE", "/v1/drafts"),
@@ -179,8 +210,10 @@ _TABLE: Final = (
     Call("publish", "POST", "/v1/publish"),
     Call("endorse", "POST", "/v1/endorse", defaults={"reason": "", "withdraw": False}),
     Call("verify", "POST", "/v1/verify"),
+    Call("attest", "POST", "/v1/attest"),
     Call("retract", "POST", "/v1/retract", defaults={"reason": "", "erase": False}),
     Call("reviews", "GET", "/v1/reviews", wrap="reviews"),
+    Call("review", "GET", "/v1/review"),
     Call("decide_review", "POST", "/v1/reviews/decide", defaults={"reason": ""}),
     Call("jobs", "GET", "/v1/jobs", wrap="jobs", defaults={"limit": JOBS_LIMIT}),
     Call("job", "GET", "/v1/jobs/{job}", defaults={"wait_ms": 0}),
@@ -189,13 +222,21 @@ _TABLE: Final = (
     Call("cancel_job", "POST", "/v1/jobs/{job}/cancel"),
     Call("retry_job", "POST", "/v1/jobs/{job}/retry"),
     Call("resolve_job", "POST", "/v1/jobs/{job}/resolve"),
-    Call("versions", "GET", "/v1/versions", wrap="versions"),
+    Call("versions", "GET", "/v1/versions", wrap="versions", defaults={"min_m": 0}),
     Call("version", "GET", "/v1/version"),
+    Call("history", "GET", "/v1/history"),
+    Call("diff", "GET", "/v1/diff"),
+    Call("explain", "GET", "/v1/explain"),
+    Call("roster", "GET", "/v1/roster", answer=Answer.CBOR),
     Call("content", "GET", "/v1/content", answer=Answer.CONTENT),
     Call("certificate", "GET", "/v1/certificate"),
     Call("proof", "POST", "/v1/proof"),
     Call("recall", "POST", "/v1/recall", defaults={"min_m": 0, "limit": RECALL_LIMIT}),
-    Call("query", "POST", "/v1/query", defaults={"at_least": 0}),
+    Call("query", "POST", "/v1/query", defaults={"at_least": 0, "min_m": 0}),
+    Call("agents", "GET", "/v1/agents", wrap="agents"),
+    Call("add_agent", "POST", "/v1/agents", defaults={"label": ""}),
+    Call("sign_prepare", "POST", "/v1/sign/prepare"),
+    Call("sign_submit", "POST", "/v1/sign/submit"),
     Call("changes", "GET", "/v1/changes", answer=Answer.EVENTS, defaults={"since": 0}),
 )
 CALLS: Final[Mapping[str, Call]] = {call.name: call for call in _TABLE}

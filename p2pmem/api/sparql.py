@@ -3,8 +3,8 @@
     GET  /v1/sparql?query=...                          POST  with a form, or with application/sparql-query as the body
 
 The context graph is `graph`, or the one `default-graph-uri`; with one graph only, it may be left out. `view`,
-`min_trust` and `at_least` are those of `/v1/query`. Answers come as SPARQL 1.1 JSON results or N-Triples, the one form
-of each kind, whatever `Accept` asks for. The header `P2pmem-Truncated` says whether the answer was cut.
+`min_trust`, `min_m` and `at_least` are those of `/v1/query`. Answers come as SPARQL 1.1 JSON results or N-Triples, the
+one form of each kind, whatever `Accept` asks for. The header `P2pmem-Truncated` says whether the answer was cut.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RESULTS: Final = "application/sparql-results+json"
 TRIPLES: Final = "application/n-triples"
 _QUERY: Final = "application/sparql-query"
 _FORM: Final = "application/x-www-form-urlencoded"
-_KNOWN: Final = ("query", "graph", "default-graph-uri", "view", "min_trust", "at_least")
+_KNOWN: Final = ("query", "graph", "default-graph-uri", "view", "min_trust", "min_m", "at_least")
 
 
 class SparqlEndpoint:
@@ -51,6 +51,7 @@ class SparqlEndpoint:
             view=decode_text(Layer, parameters["view"], "view") if "view" in parameters else None,
             min_trust=parameters.get("min_trust"),
             at_least=decode_text(int, parameters.get("at_least", "0"), "at_least"),
+            min_m=decode_text(int, parameters.get("min_m", "0"), "min_m"),
         )
         media_type, body = show(answer)
         truncated = b"true" if answer.truncated else b"false"

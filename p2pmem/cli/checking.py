@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from p2pmem_protocol.errors import MisuseError
 
@@ -14,6 +14,10 @@ from p2pmem.cli.command import Command, Context
 from p2pmem.cli.files import read_input
 from p2pmem.cli.words import clean
 
+if TYPE_CHECKING:
+    from p2pmem_protocol.certificate import Certificate, Standing
+
+ROSTER_BYTES_MAX: Final = 64 * 1024 * 1024
 PROOF_BYTES_MAX: Final = 1024 * 1024
 
 
@@ -33,11 +37,14 @@ class ProofFile:
 def _certificate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="a certificate in CBOR or JSON, - for standard input")
     parser.add_argument("--content", metavar="FILE", help="also check that these statements are what was verified")
+    parser.add_argument(
+        "--head", metavar="FILE", help="judge it by newer members: a roster that `p2pmem graph roster` wrote"
+    )
 
 
 def check_certificate(context: Context) -> Exit:
     """Every signature and every step from the root key to the quorum; and with content, its root."""
-    from p2pmem_protocol.certificate import CERTIFICATE_BYTES_MAX, Certificate
+    from p2pmem_protocol.certificate import CERTIFICATE_BYTES_MAX, Certificate, Standing
     from p2pmem_protocol.certificate_json import from_json
 
     from p2pmem.services.certifying import statement_json
@@ -51,10 +58,33 @@ def check_certificate(context: Context) -> Exit:
     if args.content is not None:
         _check_content(args.content, statement.subject.root)
         lines.append(f"  {args.content} is what they verified")
-    context.out.answer(
-        {"holds": True, "statement": statement_json(statement), "content": args.content is not None}, "\n".join(lines)
-    )
-    return Exit.OK
+    answer = {"holds": True, "statement": statement_json(statement), "content": args.content is not None}
+    stands = True
+    if args.head is not None:
+        standing = _standing(certificate, args.head)
+        stands = standing is not Standing.OUTDATED
+        answer |= {"standing": standing.name.lower(), "stands": stands}
+        lines.append(f"  under {args.head}: {standing.value}")
+    context.out.answer(answer, "\n".join(lines))
+    return Exit.OK if stands else Exit.REFUSED
+
+
+def _standing(certificate: Certificate, name: str) -> Standing:
+    """How it stands under a roster of the same graph, whose whole chain from the root key is checked."""
+    from p2pmem_protocol import cbor
+    from p2pmem_protocol.certificate import standing
+    from p2pmem_protocol.errors import Reason, RefusedError
+    from p2pmem_protocol.heads import HeadChain
+    from p2pmem_protocol.join import Chain
+    from p2pmem_protocol.roster import Roster
+
+    chain = Chain.from_value(cbor.decode(read_input(name, ROSTER_BYTES_MAX), limit_bytes=ROSTER_BYTES_MAX))
+    held = HeadChain(certificate.graph.id, certificate.network)
+    held.add_all(chain.headers)
+    head = held.head().header
+    if head is None or head.id != chain.headers[-1].id:
+        raise RefusedError(Reason.BAD_FIELD, f"{name} does not lead from the root key of the graph to a head")
+    return standing(certificate, Roster.join(head, chain.parts))
 
 
 def _check_content(name: str, root: bytes) -> None:
@@ -99,7 +129,8 @@ COMMANDS: Final = (
         "check a certificate, without a node",
         check_certificate,
         _certificate_arguments,
-        "It says who had verified a version when it was made. What came later it cannot know.",
+        "It says who had verified a version when it was made. What came later it cannot know; with a newer roster "
+        "--head says whether it still stands, and the exit code is 0 only if it does.",
         offline=True,
     ),
     Command(

@@ -22,7 +22,11 @@ GROUPS = {
     "review": "proposals that wait for your verdict",
     "job": "what the node does for you in the background",
     "trust": "who stands behind a version, and certificates of it",
+    "agent": "who speaks through this node",
+    "sign": "what a wallet outside signs",
     "proof": "that one statement belongs to a sealed version",
+    "peer": "other nodes: who is connected, who is kept out",
+    "acting": "agents that act for somebody, and for whom",
     "config": "the node's settings",
 }
 DESCRIPTION = """\
@@ -30,8 +34,8 @@ Shared, verifiable memory for AI agents, peer to peer.
 
 `p2pmem init` makes a node in P2PMEM_HOME (or the XDG directories) and `p2pmem run` runs it; the other commands talk to
 the node that runs. Durations are written 30s, 2h, 7d. A context graph is <address>/<slug>, or its slug alone where that
-is clear; with one graph only, --graph may be left out. A version is <address>/<name>@<version>; your own address and
-the newest version may be left out."""
+is clear; with one graph only, --graph may be left out. A version is <address>/<name>@<version>. Your own address and
+the newest version may be left out; where a command only reads, so may the address of the only author with that name."""
 
 
 def epilogue() -> str:
@@ -106,11 +110,12 @@ def make_parser(commands: Sequence[Command]) -> Parser:
     _common(top, home=None, json=False)
     words = top.add_subparsers(metavar="COMMAND", required=True)
     groups = {}
-    for group, text in GROUPS.items():
-        parser = words.add_parser(group, help=text, description=text, allow_abbrev=False)
-        groups[group] = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in commands:
         group, _, name = command.words.rpartition(" ")
+        if group and group not in groups:
+            text = GROUPS[group]
+            parser = words.add_parser(group, help=text, description=text, allow_abbrev=False)
+            groups[group] = parser.add_subparsers(metavar="COMMAND", required=True)
         under = groups[group] if group else words
         description = f"{command.help}\n\n{command.details}".strip()
         parser = under.add_parser(
@@ -145,3 +150,4 @@ def trust_argument(parser: argparse.ArgumentParser) -> None:
         metavar="LEVEL",
         help="SelfAttested, Endorsed, PartiallyVerified or ConsensusVerified; without, all but Rejected",
     )
+    parser.add_argument("--min-m", type=int, default=0, help="least M of the quorum under which it stands")

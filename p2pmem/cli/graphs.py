@@ -7,43 +7,18 @@ from typing import Final
 
 from p2pmem.api.problems import Exit
 from p2pmem.api.routes import INVITE_LIFE_MS
+from p2pmem.cli.arguments import ROLES, member_argument, words
 from p2pmem.cli.command import Command, Context, graph_argument
 from p2pmem.cli.views import show_graph, show_graphs, show_requests
 from p2pmem.cli.words import clean, duration_ms, show_duration
-from p2pmem.face import MemberChange, NewGraph, NewMember
+from p2pmem.face import NewGraph
 
-ROLES: Final = "reader, writer, endorser, verifier, approver"
-MEMBER_ROLES: Final = ("reader", "writer", "endorser", "verifier")
 INVITE_ROLES: Final = ("reader", "writer")
-
-
-def member(text: str) -> NewMember:
-    """`ADDRESS[=ROLE,ROLE[=LABEL]]`."""
-    address, _, rest = text.partition("=")
-    roles, _, label = rest.partition("=")
-    if not address:
-        raise argparse.ArgumentTypeError(f"{text!r} names no address: ADDRESS[=ROLE,ROLE[=LABEL]]")
-    return NewMember(address, words(roles) if roles else MEMBER_ROLES, label)
-
-
-def words(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def _member_argument(parser: argparse.ArgumentParser, flag: str, text: str) -> None:
-    parser.add_argument(
-        flag,
-        metavar="ADDRESS[=ROLES[=LABEL]]",
-        type=member,
-        action="append",
-        default=[],
-        help=f"{text}; roles with commas between, of {ROLES} (default: {','.join(MEMBER_ROLES)})",
-    )
 
 
 def _create_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("slug", metavar="SLUG", help="its name after your address: a-z 0-9 . _ -")
-    _member_argument(parser, "--member", "a member; may be given often")
+    member_argument(parser, "--member", "a member; may be given often")
     parser.add_argument("--m", type=int, help="how many verifiers make a version ConsensusVerified")
     parser.add_argument("--open", action="store_true", help="anybody may read; without, only members")
     parser.add_argument("--ttl", metavar="DURATION", type=duration_ms, help="how long a share lives by default")
@@ -77,25 +52,6 @@ async def list_(context: Context) -> Exit:
 
 async def show(context: Context) -> Exit:
     found = await context.face.graph(await context.graph())
-    context.out.answer(found, show_graph(found))
-    return Exit.OK
-
-
-def _members_arguments(parser: argparse.ArgumentParser) -> None:
-    graph_argument(parser)
-    _member_argument(parser, "--set", "add a member, or change its roles")
-    parser.add_argument("--remove", metavar="ADDRESS", action="append", default=[], help="take a member out")
-    parser.add_argument("--m", type=int, help="how many verifiers make a version ConsensusVerified from now on")
-
-
-async def members(context: Context) -> Exit:
-    args = context.args
-    name = await context.graph()
-    if args.set or args.remove or args.m is not None:
-        change = MemberChange(tuple(args.set), tuple(args.remove), args.m)
-        found = await context.face.change_members(name, change)
-    else:
-        found = await context.face.graph(name)
     context.out.answer(found, show_graph(found))
     return Exit.OK
 
@@ -186,7 +142,6 @@ COMMANDS: Final = (
     Command("graph create", "found a context graph that you own", create, _create_arguments),
     Command("graph list", "list the context graphs of this node", list_),
     Command("graph show", "show a context graph and its members", show, graph_argument),
-    Command("graph members", "show the members, or change them as the owner", members, _members_arguments),
     Command("graph invite", "make an invite: one word that lets its bearer join", invite, _invite_arguments),
     Command("graph requests", "list who asks to join", requests, graph_argument),
     Command("graph approve", "let somebody in who asks", approve, _request_argument),

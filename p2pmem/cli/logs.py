@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 LEVELS: Final = ("debug", "info", "warning", "error")
+CHATTY: Final = ("httpx", "httpcore", "apscheduler", "p2pmem.api.hypercorn")
 _ORDINARY: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -24,6 +25,10 @@ class LineFormatter(logging.Formatter):
 
 
 def log_to_stderr(level: str) -> None:
+    """Our own events from `level` on; libraries, which tell of each request and each timer, from warnings on."""
     handler = logging.StreamHandler()
     handler.setFormatter(LineFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    if level != "debug":
+        for library in CHATTY:
+            logging.getLogger(library).setLevel(logging.WARNING)

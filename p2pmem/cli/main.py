@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from p2pmem.api.codec import dumps
 from p2pmem.api.problems import BUG, Exit, problem_of, row_of
-from p2pmem.cli import checking, following, graphs, here, memory, reading
+from p2pmem.cli import changing, checking, following, graphs, here, memory, peers, reading, trusting, wallets
 from p2pmem.cli.command import Command, Context, make_parser
 from p2pmem.cli.output import Output
 from p2pmem.home import Home
@@ -18,9 +18,13 @@ from p2pmem.home import Home
 COMMANDS: tuple[Command, ...] = (
     *here.COMMANDS,
     *graphs.COMMANDS,
+    *changing.COMMANDS,
     *memory.COMMANDS,
     *reading.COMMANDS,
+    *trusting.COMMANDS,
+    *wallets.COMMANDS,
     *following.COMMANDS,
+    *peers.COMMANDS,
     *checking.COMMANDS,
 )
 

@@ -19,7 +19,6 @@ from p2pmem.cli.views import (
     show_peers,
     show_recall,
     show_status,
-    show_trust,
     show_version,
     show_versions,
 )
@@ -32,7 +31,6 @@ def _recall_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("question", metavar="QUESTION", help="words, or a whole question")
     parser.add_argument("--graph", metavar="GRAPH", help="one context graph; without, all")
     trust_argument(parser)
-    parser.add_argument("--min-m", type=int, default=0, help="least M of the quorum behind a verified version")
     parser.add_argument("--limit", type=int, default=RECALL_LIMIT, help="passages at most (default: %(default)s)")
 
 
@@ -69,7 +67,12 @@ async def query(context: Context) -> Exit:
         raise BadRequestError("give the query as SPARQL or with --file, one of them")
     sparql = args.sparql if args.file is None else read_text(args.file, QUERY_BYTES_MAX)
     answer = await context.face.query(
-        sparql, graph=await context.graph(), view=args.view, min_trust=args.min_trust, at_least=args.at_least
+        sparql,
+        graph=await context.graph(),
+        view=args.view,
+        min_trust=args.min_trust,
+        at_least=args.at_least,
+        min_m=args.min_m,
     )
     context.out.answer(answer, show_answer(answer))
     if answer.truncated and not context.out.json:
@@ -85,7 +88,9 @@ def _versions_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def versions(context: Context) -> Exit:
     args = context.args
-    found = await context.face.versions(await context.graph(), layer=args.layer, min_trust=args.min_trust)
+    found = await context.face.versions(
+        await context.graph(), layer=args.layer, min_trust=args.min_trust, min_m=args.min_m
+    )
     context.out.answer({"versions": found}, show_versions(found))
     return Exit.OK
 
@@ -120,15 +125,10 @@ async def content(context: Context) -> Exit:
     return Exit.OK
 
 
-async def explain(context: Context) -> Exit:
-    found = await context.face.version(await context.graph(), context.args.reference)
-    context.out.answer(found, show_trust(found))
-    return Exit.OK
-
-
 def _export_arguments(parser: argparse.ArgumentParser) -> None:
     reference_argument(parser)
     parser.add_argument("--output", metavar="FILE", type=Path, help="the new file (default: NAME.certificate)")
+    parser.add_argument("--readable", action="store_true", help="as JSON, which is checked the same")
 
 
 async def export_certificate(context: Context) -> Exit:
@@ -136,12 +136,19 @@ async def export_certificate(context: Context) -> Exit:
     found = await context.face.certificate(await context.graph(), args.reference)
     name = args.reference.rpartition("/")[2]
     path = args.output or Path(f"{name}.certificate")
-    write_new(path, bytes.fromhex(found.cbor))
+    write_new(path, _readable(found.cbor) if args.readable else bytes.fromhex(found.cbor))
     context.out.answer(
         {"file": str(path), "statement": found.statement},
         f"wrote {path}; anybody can check it, also without a node: p2pmem trust check {path}",
     )
     return Exit.OK
+
+
+def _readable(cbor: str) -> bytes:
+    from p2pmem_protocol.certificate import Certificate
+    from p2pmem_protocol.certificate_json import to_json
+
+    return to_json(Certificate.decode(bytes.fromhex(cbor))).encode()
 
 
 def _proof_arguments(parser: argparse.ArgumentParser) -> None:
@@ -211,7 +218,6 @@ COMMANDS: Final = (
     Command("versions", "list what is shared and published", versions, _versions_arguments),
     Command("show", "show one version", show, reference_argument),
     Command("content", "write the sealed statements, byte for byte", content, _content_arguments),
-    Command("trust explain", "show who stands behind a version, and what is missing", explain, reference_argument),
     Command("trust export", "write the certificate of a verified version", export_certificate, _export_arguments),
     Command("proof export", "prove that a statement belongs to a version", export_proof, _proof_arguments),
     Command("status", "show the node at a glance", status),

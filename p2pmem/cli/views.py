@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -21,7 +22,6 @@ from p2pmem.face import (
     RecallAnswer,
     RecallHit,
     ReviewView,
-    SignerView,
     SyncView,
     TrustView,
     VersionView,
@@ -58,7 +58,10 @@ def show_graph(graph: GraphView) -> str:
             ("chain", f"{graph.chain}, contract {graph.contract}" if graph.chain else ""),
             ("roster", f"version {graph.version} of term {graph.term}, {short(graph.head)}"),
             ("id", graph.id),
+            ("root key", graph.root if graph.root != graph.owner else ""),
             ("trouble", clean(graph.trouble)),
+            *(("branch", f"{it.id} by {it.signer}, quorum {it.quorum}") for it in graph.branches),
+            ("what to do", "with the root key: `p2pmem graph mend`" if graph.branches else ""),
         ],
     )
     return f"{head}\n{show_members(graph.members)}"
@@ -67,7 +70,7 @@ def show_graph(graph: GraphView) -> str:
 def show_members(members: Sequence[MemberView]) -> str:
     rows = [
         [it.address, clean(it.label), ",".join(it.roles), "online" if it.online else "-", show_time(it.since_ms)]
-        for it in members
+        for it in sorted(members, key=lambda member: (member.since_ms, member.address))
     ]
     return table(("ADDRESS", "LABEL", "ROLES", "NOW", "SINCE"), rows, "no members")
 
@@ -106,10 +109,16 @@ def _draft_state(draft: DraftView) -> str:
 
 
 def level(trust: TrustView) -> str:
-    """The level, always with M of N."""
-    shown = f"{trust.level} ({trust.approvals} approvals, {trust.m} of {trust.n} needed)" if trust.m else trust.level
-    methods = f", {' '.join(trust.methods)}" if trust.methods else ""
-    return f"{shown}{methods}{', IN CONFLICT' if trust.conflict else ''}"
+    """The level, always with M of N: `ConsensusVerified, 3 of 4, 3 needed, 2 manual, 1 auto`."""
+    parts = [trust.level]
+    if trust.m:
+        parts.append(f"{trust.approvals} of {trust.n}, {trust.m} needed")
+        parts += [f"{number} {method}" for method, number in sorted(Counter(trust.methods).items(), reverse=True)]
+    if trust.rejections:
+        parts.append(f"{trust.rejections} rejected")
+    if trust.conflict:
+        parts.append("IN CONFLICT")
+    return ", ".join(parts)
 
 
 def life(version: VersionView) -> str:
@@ -156,27 +165,6 @@ def show_version(version: VersionView) -> str:
     )
 
 
-def show_trust(version: VersionView) -> str:
-    trust = version.trust
-    rows = [
-        [clean(it.label) or "-", it.address, it.decision, it.method or "-", _counts(it), clean(it.reason)]
-        for it in trust.signers
-    ]
-    signers = table(("LABEL", "SIGNER", "SAYS", "METHOD", "COUNTS", "REASON"), rows, "nobody but the author signed it")
-    pairs = [
-        ("trust", level(trust)),
-        ("rejections", str(trust.rejections) if trust.rejections else ""),
-        ("endorsements", str(trust.endorsements) if trust.endorsements else ""),
-        ("would raise it", clean(trust.missing)),
-        ("root", version.root),
-    ]
-    return f"{block(version.reference, pairs)}\n{signers}"
-
-
-def _counts(signer: SignerView) -> str:
-    return "yes" if signer.counts else "no"
-
-
 # Jobs and reviews
 
 
@@ -197,7 +185,7 @@ def show_job(job: JobView) -> str:
 def _advice(job: JobView) -> str:
     if job.state == "outcome_unknown":
         return f"look outside whether it happened, then `p2pmem job resolve {job.id} --as succeeded|failed|retry`"
-    return f"`p2pmem job retry {job.id}`" if job.state == "failed" else ""
+    return f"when that is mended, `p2pmem job retry {job.id}`" if job.state == "failed" else ""
 
 
 def _result(result: object, reference: str) -> list[tuple[str, str]]:
@@ -212,7 +200,7 @@ def _result(result: object, reference: str) -> list[tuple[str, str]]:
 def _field(name: str, value: object) -> str:
     if name.endswith("_ms") and isinstance(value, int):
         return show_time(value) if value else ""
-    return "" if value is None else clean(str(value))
+    return clean(str(value)) if value or value is False else ""
 
 
 def show_jobs(jobs: Sequence[JobView]) -> str:

@@ -19,14 +19,16 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from math import isinf
 from typing import Final
 
 import trio
 from p2pmem_jobs import Clock, Listener, Signal
 from p2pmem_protocol.errors import MisuseError, OutsideError, RefusedError
-from p2pmem_protocol.frames import Peers
+from p2pmem_protocol.frames import GraphState, Peers
 from p2pmem_protocol.gossip import Close, Command, Compare, Gossip, GossipStatistics, Reconcile, Wake
 from p2pmem_protocol.hello import SYNC_PROTOCOL
 from p2pmem_protocol.kinds import Kind
@@ -43,6 +45,7 @@ from p2pmem.ledger.batch import Delta
 from p2pmem.net.dialer import Dialer
 from p2pmem.net.framing import FrameReader
 from p2pmem.net.greet import NotWelcomeError
+from p2pmem.net.reach import may_dial_on_hearsay
 from p2pmem.net.seam import Network, PeerId, Stream
 from p2pmem.net.sessions import Session, Sessions
 from p2pmem.net.topics import OpenTopics
@@ -57,6 +60,7 @@ AFTER_NEWS_S: Final = 10.0
 AFTER_NEWS_MEMBERS: Final = 3
 DIFFERS_PAUSE_S: Final = 1.0
 CLOCK_LOOK_S: Final = 3600.0
+FOLLOW_HEAD_S: Final = 2.0
 NO_PROGRESS_PAUSE_S: Final = 5.0
 
 
@@ -122,10 +126,12 @@ class Exchange:
         clock: Clock,
         chance: random.Random,
         announce: Callable[[], tuple[str, ...]],
+        met: Callable[[GraphId, PeerId, str], Awaitable[None]],
         penalise: Callable[[PeerId, RefusedError], None],
         open_topics: OpenTopics,
     ) -> None:
-        """`announce` gives the addresses that others may dial us at; `raw` the bytes of an item in the set."""
+        """`announce` gives the addresses that others may dial us at; `raw` the bytes of an item in the set; `met` is
+        told where a member of a graph can be dialled, to remember it beyond this run."""
         self._network = network
         self._sessions = sessions
         self._holdings = holdings
@@ -133,6 +139,7 @@ class Exchange:
         self._clock = clock
         self._chance = chance
         self._announce = announce
+        self._met = met
         self._penalise = penalise
         self._gossip = Gossip(network.peer_id)
         self._recent = Recent()
@@ -152,6 +159,7 @@ class Exchange:
             equal=self._found_equal,
             peers=self._peers_of,
             penalise=penalise,
+            is_member=lambda peer: sessions.get(peer) is not None,
         )
         self.dialer = Dialer(network, self._connected, chance)
         self.fetching = Fetching(holdings, self.client, self._sources, penalise, chance)
@@ -197,6 +205,7 @@ class Exchange:
             recent=self._recent,
             raw=self._raw,
             do=self._do,
+            follow_head=partial(self._follow_head, peer),
         )
         comparer = _Comparer()
         self._links[peer], self._comparers[peer] = link, comparer
@@ -214,6 +223,16 @@ class Exchange:
             self._want_all(None)
             with trio.CancelScope(shield=True):
                 await self.client.forget(peer)
+
+    async def _follow_head(self, peer: PeerId, graph: GraphId) -> None:
+        """Ask a member for its newest roster, for a moment; whatever fails is left to comparisons."""
+        with trio.move_on_after(FOLLOW_HEAD_S):
+            try:
+                await self.client.follow_head(peer, graph)
+            except RefusedError as error:
+                self._penalise(peer, error)
+            except OutsideError as error:
+                log.info("head.not_followed", extra={"peer": peer, "why": type(error).__name__})
 
     async def _read(self, link: Link) -> None:
         try:
@@ -334,6 +353,11 @@ class Exchange:
     def last_comparisons(self) -> dict[tuple[PeerId, GraphId], LastComparison]:
         return dict(self._compared)
 
+    @property
+    def recent_bytes(self) -> int:
+        """How much is kept in memory so that relaying does not read the disk."""
+        return self._recent.size_bytes
+
     def gossip_statistics(self) -> GossipStatistics:
         return self._gossip.statistics()
 
@@ -367,12 +391,17 @@ class Exchange:
         """Whom to ask for content: members, and of an open graph whoever we read it from."""
         return [*self._members(graph), *(self.open_reading.peers() if self._sessions.is_open(graph) else ())]
 
-    def _found_equal(self, peer: PeerId, graphs: Collection[GraphId]) -> None:
+    def _found_equal(self, peer: PeerId, states: Collection[GraphState]) -> None:
         """A peer asked for our state of these graphs and has the same: as good as having asked it."""
+        now_ms = self._clock.now_ms()
+        graphs = frozenset(GraphId(state.graph) for state in states)
+        for state in states:
+            same = Comparison(GraphId(state.graph), True, state.count, state.count, 0)
+            self._compared[peer, same.graph] = LastComparison(same, now_ms)
         comparer, session = self._comparers.get(peer), self._sessions.get(peer)
         if comparer is None or session is None or any(self._holdings.wanted_attachments(graph) for graph in graphs):
             return
-        if self._sessions.graphs_of(session) <= frozenset(graphs):
+        if self._sessions.graphs_of(session) <= graphs:
             comparer.rest(self._spread(), equal=True)
 
     async def _compare_with(self, session: Session, comparer: _Comparer) -> None:
@@ -442,6 +471,12 @@ class Exchange:
         ]
         return (*self._announce(), *theirs)
 
+    def hear_of(self, address: str) -> None:
+        """Somebody says that a peer is there: dial it, within the bounds of hearsay; hello decides what it is."""
+        if may_dial_on_hearsay(address, self._announce()):
+            with suppress(MisuseError):
+                self.dialer.hear(address)
+
     async def _meet(self, session: Session, graph: GraphId) -> None:
         """Learn whom else the peer is connected to, and dial them, until enough are connected: up to 25 members,
         everybody is connected with everybody; of more, each with some by chance."""
@@ -452,10 +487,9 @@ class Exchange:
             trying = len(self.dialer.wanted() - connected)
             if len(connected) + min(trying, DIALLED_AT_ONCE) >= CONNECTED_ENOUGH:
                 return
-            try:
-                self.dialer.want(address)
-            except MisuseError:
-                continue
+            self.hear_of(address)
+        for address in self.client.known_addresses(session.peer)[:1]:
+            await self._met(graph, session.peer, address)
 
 
 async def _quietly(work: Callable[[], Awaitable[None]]) -> None:

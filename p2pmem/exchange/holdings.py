@@ -101,6 +101,9 @@ class Holdings(Protocol):
     def headers(self, graph: GraphId, known: Collection[bytes]) -> list[bytes]:
         """Roster headers but the known ones, parents before children."""
 
+    def roster_version(self, graph: GraphId) -> int:
+        """The version of the adopted head, 0 for none."""
+
     def header_ids(self, graph: GraphId) -> tuple[bytes, ...]: ...
 
     async def add_headers(self, graph: GraphId, headers: Sequence[SignedHeader]) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from math import inf, isinf
 from typing import Final
 
 import trio
 from p2pmem_protocol import frames
+from p2pmem_protocol.envelope import Envelope, Item
 from p2pmem_protocol.errors import Reason, RefusedError
 from p2pmem_protocol.frames import Frame, Skipped
 from p2pmem_protocol.gossip import Command, Gossip
+from p2pmem_protocol.names import GraphId
 
 from p2pmem.exchange.holdings import Holdings, How, Offered, Source
 from p2pmem.net.framing import FrameReader, send_frames
@@ -49,6 +51,10 @@ class Recent:
     def get(self, item_id: bytes) -> bytes | None:
         return self._items.get(item_id)
 
+    @property
+    def size_bytes(self) -> int:
+        return self._bytes
+
 
 class Link:
     """Reads and writes the frames of one session."""
@@ -64,7 +70,9 @@ class Link:
         recent: Recent,
         raw: Callable[[bytes], bytes | None],
         do: Do,
+        follow_head: Callable[[GraphId], Awaitable[None]],
     ) -> None:
+        """`follow_head` asks the peer for a newer roster of a graph, and never raises."""
         self.session = session
         self.wake = trio.Event()
         self._stream = stream
@@ -74,6 +82,7 @@ class Link:
         self._recent = recent
         self._raw = raw
         self._do = do
+        self._follow_head = follow_head
 
     @property
     def peer(self) -> PeerId:
@@ -110,6 +119,17 @@ class Link:
             if message.envelopes:
                 await self._admit(message.envelopes)
 
+    async def _follow_heads(self, items: Sequence[Item]) -> None:
+        """An item that was signed under a newer roster than ours waits until we have asked for it: passing the item on
+        under the old one could hand it to somebody who was taken out before it was said."""
+        behind = {
+            item.graph
+            for item in items
+            if isinstance(item, Envelope) and item.unsigned.roster > self._holdings.roster_version(item.graph) > 0
+        }
+        for graph in sorted(behind):
+            await self._follow_head(graph)
+
     async def _admit(self, envelopes: Sequence[bytes]) -> None:
         """Admit what a frame brought. What was admitted is told to the machine by the ledger's listener, once it is on
         disk; what was not, here."""
@@ -117,6 +137,7 @@ class Link:
         items = [it.item for it in offered if it.is_item]
         for item in items:
             self._gossip.arriving(self.peer, item.id, ticks_ms())
+        await self._follow_heads(items)
         graphs = {item.id: item.graph for item in items}
         outcomes = await self._holdings.admit(offered, Source(How.MEMBER, self.peer))
         for outcome in outcomes:

@@ -8,8 +8,8 @@ in vain. What the *peer* lacks it learns in its own round, which our different s
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -134,6 +134,15 @@ class SyncClient:
             answered = {GraphId(state.graph): state for state in theirs.graphs}
             return [await self._graph(line, graph, answered[graph], agreed_ms) for graph in graphs if graph in answered]
 
+    async def follow_head(self, peer: PeerId, graph: GraphId) -> None:
+        """Take in the peer's newest roster of a graph, when it is another than ours. Raises as `compare`."""
+        async with self._line(peer) as line:
+            now_ms = self._clock.now_ms()
+            ours = self._holdings.state(graph, now_ms)
+            theirs = await line.ask(Heads(now_ms, (ours,)), Heads)
+            if any(state.graph == graph and state.head != ours.head for state in theirs.graphs):
+                await self._heads(line, graph)
+
     async def ask_peers(self, peer: PeerId, graph: GraphId, ours: tuple[str, ...]) -> tuple[str, ...]:
         """Tell a member where we can be dialled; learn where it and those it is connected to can be.
 
@@ -169,7 +178,10 @@ class SyncClient:
         except BaseException:
             await line.close()
             raise
-        self._lines[peer] = line
+        if peer in self._lines:
+            await line.close()  # somebody else asked this peer meanwhile, and left a stream
+        else:
+            self._lines[peer] = line
 
     async def forget(self, peer: PeerId) -> None:
         """The session with a peer has ended: close the stream to it."""
@@ -197,6 +209,9 @@ class SyncClient:
                 return Comparison(graph, False, ours.count, theirs.count, 0, "the peer has another head")
         if (ours.count, ours.fingerprint) == (theirs.count, theirs.fingerprint):
             return Comparison(graph, True, ours.count, theirs.count, await self._attachments(line, graph))
+        if ours.is_partial:
+            # Rule J3: what is missing here is not asked for. What the peer lacks it gets in rounds of its own.
+            return Comparison(graph, False, ours.count, theirs.count, 0, "this node's disk is nearly full")
         try:
             fetched = await self._round(line, graph, theirs.head, agreed_ms)
         except NotGivenError as error:
@@ -209,11 +224,12 @@ class SyncClient:
     async def _heads(self, line: _Line, graph: GraphId) -> None:
         known = self._holdings.header_ids(graph)[:KNOWN_HEADERS_MAX]
         taken = 0
-        async for answer in line.ask_many(AskHeaders(graph, known), Headers):
-            taken += len(answer.headers)
-            if taken > HEADERS_TAKEN_MAX or (answer.more and not answer.headers):
-                raise RefusedError(Reason.TOO_MANY, "more roster headers than a graph can have")
-            await self._holdings.add_headers(graph, [SignedHeader.decode(data) for data in answer.headers])
+        async with aclosing(line.ask_many(AskHeaders(graph, known), Headers)) as answers:
+            async for answer in answers:
+                taken += len(answer.headers)
+                if taken > HEADERS_TAKEN_MAX or (answer.more and not answer.headers):
+                    raise RefusedError(Reason.TOO_MANY, "more roster headers than a graph can have")
+                await self._holdings.add_headers(graph, [SignedHeader.decode(data) for data in answer.headers])
         parts: list[bytes] = []
         for part_hash in self._holdings.missing_parts(graph):
             part = await self._part(line, FetchPart(graph, part_hash, is_roster=True), PART_LENGTH_MAX)
@@ -245,11 +261,12 @@ class SyncClient:
         self, line: _Line, graph: GraphId, ids: list[bytes], refused: Refused, waiting: list[bytes]
     ) -> int:
         fetched = given = 0
-        async for answer in line.ask_many(Fetch(graph, tuple(ids)), Envelopes):
-            given += len(answer.envelopes)
-            if given > len(ids) or (answer.more and not answer.envelopes):
-                raise RefusedError(Reason.BAD_FRAME, "more envelopes than were asked for, or none and more to come")
-            fetched += await self._take(line, answer.envelopes, refused, waiting)
+        async with aclosing(line.ask_many(Fetch(graph, tuple(ids)), Envelopes)) as answers:
+            async for answer in answers:
+                given += len(answer.envelopes)
+                if given > len(ids) or (answer.more and not answer.envelopes):
+                    raise RefusedError(Reason.BAD_FRAME, "more envelopes than were asked for, or none and more to come")
+                fetched += await self._take(line, answer.envelopes, refused, waiting)
         return fetched
 
     async def _take(self, line: _Line, items: Sequence[bytes], refused: Refused, waiting: list[bytes] | None) -> int:
@@ -313,7 +330,7 @@ class _Line:
         await send_frames(self._stream, frames.encode(question))
         return await self._answer(kind)
 
-    async def ask_many(self, question: Message, kind: type[A]) -> AsyncIterator[A]:
+    async def ask_many(self, question: Message, kind: type[A]) -> AsyncGenerator[A, None]:
         """One question, and answers of `kind` until one says that no more follows."""
         await send_frames(self._stream, frames.encode(question))
         while True:

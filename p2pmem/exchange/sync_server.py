@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Final
 
+import trio
 from p2pmem_jobs.clock import Clock
 from p2pmem_protocol import frames
 from p2pmem_protocol.errors import Reason, RefusedError
@@ -38,8 +39,10 @@ from p2pmem_protocol.hello import clocks_agree
 from p2pmem_protocol.names import GraphId
 from p2pmem_protocol.negentropy import Responder
 
+from p2pmem.exchange.allowance import Allowances
 from p2pmem.exchange.holdings import Holdings
 from p2pmem.net.framing import FrameReader, send_frames
+from p2pmem.net.limits import PeerLimits
 from p2pmem.net.seam import PeerId, Stream, StreamClosedError
 
 log = logging.getLogger(__name__)
@@ -48,6 +51,7 @@ ROOM_BYTES: Final = MESSAGE_BYTES_MAX - 4_096
 """What an answer may hold, so that the map around it fits too."""
 
 _NO: Final = NotGiven(int(Reason.UNKNOWN_GRAPH))
+_TOO_MANY: Final = NotGiven(int(Reason.TOO_MANY))
 
 
 class SyncServer:
@@ -61,13 +65,16 @@ class SyncServer:
         may_read: Callable[[PeerId, GraphId], bool],
         may_have: Callable[[PeerId, GraphId], bool],
         differs: Callable[[PeerId, GraphId], None],
-        equal: Callable[[PeerId, Collection[GraphId]], None],
+        equal: Callable[[PeerId, Collection[GraphState]], None],
         peers: Callable[[PeerId, Peers], tuple[str, ...]],
         penalise: Callable[[PeerId, RefusedError], None],
+        is_member: Callable[[PeerId], bool],
+        limits: PeerLimits | None = None,
     ) -> None:
         """`may_read` is asked for every request, `may_have` for one about members' nodes. `differs` is told when a
         peer's state of a graph is not ours, `equal` in which graphs a peer that asked has the same as we. `peers` takes
-        in where the asker can be dialled, and says where others can be.
+        in where the asker can be dialled, and says where others can be. `is_member` is whether a peer has said hello as
+        a member of anything; others have an allowance.
         """
         self._holdings = holdings
         self._clock = clock
@@ -77,6 +84,8 @@ class SyncServer:
         self._equal = equal
         self._peers = peers
         self._penalise = penalise
+        self._is_member = is_member
+        self._allowances = Allowances(limits or PeerLimits())
 
     async def serve(self, stream: Stream) -> None:
         """Answer until the peer ends its side. Bytes that no peer of this protocol sends end the stream."""
@@ -84,12 +93,19 @@ class SyncServer:
         talk = _Talk()
         try:
             while (data := await reader.receive()) is not None:
-                answers = self._answer(stream.peer, frames.decode(data), talk)
-                await send_frames(stream, *(frames.encode(answer) for answer in answers))
+                answers = [frames.encode(it) for it in self._allowed(stream.peer, frames.decode(data), talk)]
+                if not self._is_member(stream.peer):
+                    self._allowances.answered(stream.peer, sum(map(len, answers)), trio.current_time())
+                await send_frames(stream, *answers)
         except RefusedError as error:
             self._penalise(stream.peer, error)
         except StreamClosedError:
             log.debug("sync.closed", extra={"peer": stream.peer})
+
+    def _allowed(self, peer: PeerId, message: Message, talk: _Talk) -> list[Message]:
+        if not self._is_member(peer) and not self._allowances.may_ask(peer, trio.current_time()):
+            return [_TOO_MANY]
+        return self._answer(peer, message, talk)
 
     def _answer(self, peer: PeerId, message: Message, talk: _Talk) -> list[Message]:
         match message:
@@ -123,7 +139,7 @@ class SyncServer:
         agreed_ms = max(now_ms, theirs.clock_ms)
         if not clocks_agree(now_ms, theirs.clock_ms):
             return Heads(now_ms)
-        equal: list[GraphId] = []
+        equal: list[GraphState] = []
         for state in theirs.graphs:
             graph = GraphId(state.graph)
             if not self._may_read(peer, graph):
@@ -133,7 +149,7 @@ class SyncServer:
             if (mine.head, mine.count, mine.fingerprint) != (state.head, state.count, state.fingerprint):
                 self._differs(peer, graph)
             else:
-                equal.append(graph)
+                equal.append(mine)
         self._equal(peer, equal)
         return Heads(now_ms, tuple(ours))
 

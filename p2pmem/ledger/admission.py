@@ -16,17 +16,20 @@ import logging
 import sqlite3
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
+import trio
 from p2pmem_jobs import Blocking
-from p2pmem_protocol.bodies import Sealed
+from p2pmem_protocol import record_bytes
+from p2pmem_protocol.bodies import RetractMode, Sealed
 from p2pmem_protocol.content import Content, check_canonical
 from p2pmem_protocol.envelope import Envelope, Item
 from p2pmem_protocol.errors import BugError, Reason, RefusedError
 from p2pmem_protocol.holdings import Changes
-from p2pmem_protocol.kinds import Kind
+from p2pmem_protocol.kinds import CONTENT, Kind
 from p2pmem_protocol.limits import MINUTE_MS
-from p2pmem_protocol.names import AssetKey, GraphId
+from p2pmem_protocol.names import Address, AssetKey, GraphId
 from p2pmem_protocol.records import SealedRecord, State
 
 from p2pmem.exchange.holdings import SELF, Admitted, Offered, Source
@@ -38,6 +41,10 @@ from p2pmem.ledger.lifecycle import Transition
 log = logging.getLogger(__name__)
 
 EXPIRED_KEPT_MS: Final = 10 * MINUTE_MS
+ADMITTED_AT_ONCE: Final = 32
+"""Items in one transaction: some 20 ms of the event loop."""
+SWEPT_AT_ONCE: Final = 1_000
+"""Items of one graph that a sweep lets go in one transaction."""
 
 _WORDS = {
     Kind.SHARE: "shared",
@@ -60,34 +67,40 @@ class Admission:
         self._ledger = ledger
         self._blocking = blocking
         self.refusals: Counter[Reason] = Counter()
+        self.is_partial = False
+        """The disk is nearly full: others' content is not admitted (rule J3)."""
 
     async def admit(self, items: Sequence[Offered], source: Source) -> tuple[list[Admitted], list[RefusedError]]:
         """Test and keep. Returns what became of each, and the refusals that are held against who sent them.
 
-        When it returns, what is new is on disk. Cancelled before that, it may be in the set all the same.
+        When it returns, what is new is on disk. It goes piece by piece, so that a large answer of a peer holds up
+        nobody else; cancelled between two pieces, those that were done stay.
         """
-        batch = self.new_batch(source)
         outcomes: list[Admitted] = []
         blamed: list[RefusedError] = []
-        for offered in items:
-            item_id: bytes | None = None
-            try:
-                item = offered.item
-                item_id = item.id
-                self.take(item, offered.data, batch)
-            except RefusedError as refused:
-                if refused.reason is Reason.DUPLICATE and self._is_in_set(item_id):
-                    outcomes.append(Admitted(item_id, is_new=False, reason=None))
-                    continue
-                self.refusals[refused.reason] += 1
-                if refused.reason < Reason.UNKNOWN_KIND:
-                    blamed.append(refused)
-                outcomes.append(Admitted(item_id, is_new=False, reason=refused.reason))
+        for at in range(0, len(items), ADMITTED_AT_ONCE):
+            batch = self.new_batch(source)
+            outcomes += [self._tested(offered, batch, blamed) for offered in items[at : at + ADMITTED_AT_ONCE]]
+            if batch:
+                await self._ledger.commit(batch)
             else:
-                outcomes.append(Admitted(item_id, is_new=True, reason=None))
-        if batch:
-            await self._ledger.commit(batch)
+                await trio.lowlevel.checkpoint()
         return outcomes, blamed
+
+    def _tested(self, offered: Offered, batch: Batch, blamed: list[RefusedError]) -> Admitted:
+        item_id: bytes | None = None
+        try:
+            item = offered.item
+            item_id = item.id
+            self.take(item, offered.data, batch)
+        except RefusedError as refused:
+            if refused.reason is Reason.DUPLICATE and self._is_in_set(item_id):
+                return Admitted(item_id, is_new=False, reason=None)
+            self.refusals[refused.reason] += 1
+            if refused.reason < Reason.UNKNOWN_KIND:
+                blamed.append(refused)
+            return Admitted(item_id, is_new=False, reason=refused.reason)
+        return Admitted(item_id, is_new=True, reason=None)
 
     def new_batch(self, source: Source) -> Batch:
         return Batch(self._ledger.clock.now_ms(), source)
@@ -108,13 +121,16 @@ class Admission:
             """What costs most comes last: signatures, then content."""
             nonlocal content
             if not is_own:
+                if self.is_partial and item.kind in CONTENT:
+                    raise RefusedError(Reason.PARTIAL, "there is too little room on this node's disk")
                 item.check()
             if own is None:
                 content = _content_of(item)
 
         changes = graph.set.admit(item, size, batch.at_ms, check_rest=check_rest)
-        batch.items.append((graph.id, NewItem(item.id, item.kind, data)))
         record = graph.set.record(item.id)
+        assert record is not None
+        batch.items.append((graph.id, NewItem(item.id, item.kind, data, record_bytes.to_bytes(record))))
         if isinstance(record, SealedRecord):
             if content is not None:
                 batch.contents[record.content_hash] = content
@@ -130,7 +146,7 @@ class Admission:
         """Put what the set says has changed into the batch."""
         if not changes:
             return
-        graph.changed()
+        graph.changed(changes)
         batch.returned += [(graph.id, item_id) for item_id in changes.entered if item_id != new]
         batch.moved += [(graph.id, it.id, it.state) for it in (*changes.left, *changes.aside)]
         for departure in changes.left:
@@ -144,6 +160,8 @@ class Admission:
 
     async def keep_attachment(self, graph_id: GraphId, data: bytes, content_hash: bytes) -> bool:
         """Keep fetched content when the set names it and its seals agree with it."""
+        if self.is_partial:
+            return False
         graph = self._ledger.graph(graph_id)
         naming = [
             version
@@ -167,27 +185,38 @@ class Admission:
         return True
 
     async def sweep(self) -> int:
-        """Let go what has ended in every graph; one event an asset, one audit line a sweep. Returns how many went."""
-        batch = self.new_batch(SELF)
+        """Let go what has ended in every graph; one event an asset, one audit line a sweep. Returns how many went.
+
+        Piece by piece, each in a transaction of its own. Stopped half way, the next sweep goes on.
+        """
+        at_ms = self._ledger.clock.now_ms()
         gone = 0
-        for graph in self._ledger.graphs.values():
-            changes = graph.set.sweep(batch.at_ms)
-            gone += sum(departure.state is State.EXPIRED for departure in changes.left)
-            self.note(graph, changes, batch, word="expired")
-        if gone:
-            batch.audits.append(("sweep", f"{gone} ended"))
-        if batch:
-            await self._ledger.commit(batch)
+        more = True
+        while more:
+            batch = Batch(at_ms, SELF)
+            more = False
+            for graph in self._ledger.graphs.values():
+                changes = graph.set.sweep(at_ms, SWEPT_AT_ONCE)
+                gone += sum(departure.state is State.EXPIRED for departure in changes.left)
+                self.note(graph, changes, batch, word="expired")
+                next_ms = graph.set.next_end_ms()
+                more = more or (next_ms is not None and next_ms <= at_ms)
+            if gone and not more:
+                batch.audits.append(("sweep", f"{gone} ended"))
+            if batch:
+                await self._ledger.commit(batch)
         return gone
 
     async def purge(self) -> int:
         """Delete what ended ten minutes ago, and content that nothing names any more. Returns how much content went.
 
-        An author's own sealed versions stay, whatever became of what was shared.
+        An author's own sealed versions stay, whatever became of what was shared, unless they were erased.
         """
         ledger = self._ledger
         before_ms = ledger.clock.now_ms() - EXPIRED_KEPT_MS
-        own = set(ledger.database.read(_own_hashes))
+        rows = await ledger.database.read_slowly(_own_versions)
+        erased = [row for row in rows if self._is_erased(row)]
+        own = {row.content_hash for row in rows} - {row.content_hash for row in erased}
         named = {content_hash for graph in ledger.graphs.values() for content_hash in graph.set.contents()}
         unnamed = [
             content_hash for content_hash in ledger.held if content_hash not in named and content_hash not in own
@@ -198,9 +227,20 @@ class Admission:
         def delete(connection: sqlite3.Connection) -> None:
             connection.execute("DELETE FROM item WHERE place = 'expired' AND aside_ms <= ?", (before_ms,))
             connection.executemany("DELETE FROM content WHERE hash = ?", [(it,) for it in unnamed])
+            connection.executemany(
+                "DELETE FROM own WHERE graph = ? AND agent = ? AND name = ? AND version = ?",
+                [(row.graph, row.key.author, row.key.name, row.version) for row in erased],
+            )
 
-        await ledger.database.write(delete)
+        await ledger.database.write(delete, shield=True)
         return len(unnamed)
+
+    def _is_erased(self, own: _Own) -> bool:
+        graph = self._ledger.graphs.get(own.graph)
+        return graph is not None and any(
+            retract.mode is RetractMode.ERASE and retract.version == own.version
+            for retract in graph.set.retracts(own.key)
+        )
 
 
 def _content_of(item: Item) -> bytes | None:
@@ -232,8 +272,22 @@ def check_sealed(body: Sealed, data: bytes) -> None:
         raise RefusedError(Reason.CONTENT_ROOT_MISMATCH, "content whose root is not the one that was sealed")
 
 
-def _own_hashes(connection: sqlite3.Connection) -> list[bytes]:
-    return [row[0] for row in connection.execute("SELECT content_hash FROM own")]
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """A version that this node's agent let go, and where its content is."""
+
+    graph: GraphId
+    key: AssetKey
+    version: int
+    content_hash: bytes
+
+
+def _own_versions(connection: sqlite3.Connection) -> list[_Own]:
+    rows = connection.execute("SELECT graph, agent, name, version, content_hash FROM own")
+    return [
+        _Own(GraphId(graph), AssetKey(Address(agent), name), version, content_hash)
+        for graph, agent, name, version, content_hash in rows
+    ]
 
 
 def _versions(graph: LedgerGraph, key: AssetKey) -> list[tuple[SealedRecord, ...]]:

@@ -20,11 +20,12 @@ STATE_OF_WORD: Final = {word: state for state, word in SET_WORDS.items()}
 
 @dataclass(frozen=True, slots=True)
 class NewItem:
-    """An envelope or a piece of evidence that came into the set, as it came."""
+    """An envelope or a piece of evidence that came into the set, as it came. `short` is its record, if that is kept."""
 
     id: bytes
     kind: Kind
     data: bytes
+    short: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,7 @@ class Batch:
             or self.events
             or self.headers
             or self.parts
+            or self.audits
         )
 
     def step(
@@ -107,9 +109,9 @@ class Batch:
             "INSERT OR IGNORE INTO content VALUES (?, ?)", list(self.contents.items())
         )  # content is named by its hash: the same again is the same
         connection.executemany(
-            "INSERT OR REPLACE INTO item(id, graph, kind, data, place, aside_ms, received_ms) "
-            "VALUES (?, ?, ?, ?, 'in', NULL, ?)",
-            [(item.id, graph, int(item.kind), item.data, at_ms) for graph, item in self.items],
+            "INSERT OR REPLACE INTO item(id, graph, kind, place, aside_ms, received_ms, short, data) "
+            "VALUES (?, ?, ?, 'in', NULL, ?, ?, ?)",
+            [(item.id, graph, int(item.kind), at_ms, item.short, item.data) for graph, item in self.items],
         )
         connection.executemany(
             "UPDATE item SET place = 'in', aside_ms = NULL WHERE id = ?", [(item_id,) for _, item_id in self.returned]

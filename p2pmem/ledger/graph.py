@@ -8,9 +8,12 @@ from typing import Final
 
 from p2pmem_protocol.errors import RefusedError
 from p2pmem_protocol.graphset import GraphSet
+from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.heads import HeadChain
+from p2pmem_protocol.holdings import Changes
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import Address, GraphId, GraphName, NetworkId
+from p2pmem_protocol.records import State
 from p2pmem_protocol.roster import Parts, Role, Roster, SignedHeader
 from p2pmem_protocol.snapshot import Snapshot, View
 
@@ -36,7 +39,8 @@ class LedgerGraph:
     """Attached content that the set names and that is not held: hash and length."""
     _snapshot: Snapshot | None = None
     _snapshot_ms: int = 0
-    _changed: bool = True
+    _is_stale: bool = False
+    _added: list[tuple[int, bytes]] = field(default_factory=list)
 
     @classmethod
     def new(cls, name: GraphName, network: NetworkId, joined_ms: int) -> LedgerGraph:
@@ -50,6 +54,15 @@ class LedgerGraph:
     def head_id(self) -> bytes:
         """The id of the adopted head, empty when there is none."""
         return self.head.id if self.head else b""
+
+    @property
+    def stand(self) -> bytes:
+        """What tells peers apart that know other rosters: the head, and where it is forked also by which branches.
+
+        Of a fork the head is the parent, so whoever has seen neither branch has the same head and must hear of it too.
+        """
+        state = self.headers.head()
+        return keccak256(self.head_id + b"".join(state.branches)) if state.forked else self.head_id
 
     def is_member(self, agent: Address) -> bool:
         return self.head is not None and (agent in self.head.body.by_address or agent == self.head.header.owner)
@@ -104,18 +117,43 @@ class LedgerGraph:
         members, limits, kept, certificates = (self.parts[part] for part in signed.header.part_hashes)
         return Roster.join(signed, Parts(members, limits, kept, certificates))
 
-    def changed(self) -> None:
-        """The set is not what the last snapshot shows."""
-        self._changed = True
+    def changed(self, changes: Changes) -> None:
+        """Note how the set is no longer what the last snapshot shows.
+
+        Mostly something came. That is added to the snapshot when it is asked for next; what ended needs no change,
+        since a view leaves out what has ended. For everything else another snapshot is built.
+        """
+        if self._snapshot is None or self._is_stale:
+            return
+        if changes.aside or any(departure.state is not State.EXPIRED for departure in changes.left):
+            self._is_stale = True
+            return
+        for item_id in changes.entered:
+            place = self.set.place_of(item_id)
+            if place is None:
+                self._is_stale = True
+                return
+            self._added.append((place, item_id))
 
     def snapshot(self, t_ms: int) -> Snapshot:
-        """The reconciled set around `t_ms`: one value that serves all peers; of a large set one every two seconds."""
+        """The reconciled set around `t_ms`: one value that serves all peers.
+
+        To build it takes some 2 us for each item. So of a large set that changes in other ways than by growing there is
+        a new one every two seconds only.
+        """
+        crowded = self.set.is_crowded
+        if self._snapshot is not None and not crowded and not self._is_stale:
+            if self._added:
+                self._snapshot = self._snapshot.changed(add=self._added)
+                self._added = []
+            return self._snapshot
         is_fresh = len(self.set) > SNAPSHOT_ALWAYS_NEW and 0 <= t_ms - self._snapshot_ms < SNAPSHOT_REUSED_MS
-        stale = self._changed and not is_fresh
-        if self._snapshot is None or stale:
+        if self._snapshot is None or not is_fresh:
             self._snapshot = Snapshot.build(self.set.reconciled(t_ms))
             self._snapshot_ms = t_ms
-            self._changed = False
+            self._added = []
+            # While somebody is over quota, what counts a minute from now is another thing every moment.
+            self._is_stale = crowded
         return self._snapshot
 
     def view(self, kinds: Collection[int] | None, agreed_ms: int) -> View:

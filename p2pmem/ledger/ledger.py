@@ -19,8 +19,10 @@ from p2pmem_jobs import Clock, Database, Listener, Signal
 from p2pmem_protocol.envelope import decode_item
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.hello import Speaker
+from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import Address, GraphId, GraphName, NetworkId
-from p2pmem_protocol.records import SealedRecord
+from p2pmem_protocol.record_bytes import RecordReader
+from p2pmem_protocol.records import Record, SealedRecord, record_of
 from p2pmem_protocol.roster import Access, SignedHeader
 
 from p2pmem.face import NotFoundError
@@ -168,14 +170,18 @@ class Ledger:
     # Writing
 
     async def commit(self, batch: Batch, also: Callable[[sqlite3.Connection], object] | None = None) -> None:
-        """Write a batch, with `also` in the same transaction, and tell. Returns when it is on disk."""
+        """Write a batch, with `also` in the same transaction, and tell. Returns when it is on disk.
+
+        The set in memory has changed already, so a cancellation waits: what is in the set and not on disk would be
+        relayed to nobody and lost with the next start.
+        """
 
         def write(connection: sqlite3.Connection) -> int:
             if also is not None:
                 also(connection)
             return self.write_rows(connection, batch)
 
-        await self.database.write(write, lambda position: self.tell(batch, position))
+        await self.database.write(write, lambda position: self.tell(batch, position), shield=True)
 
     def write_rows(self, connection: sqlite3.Connection, batch: Batch) -> int:
         """Write a batch inside somebody's transaction; `tell` is due after its commit."""
@@ -274,23 +280,32 @@ class Ledger:
             if graph_id in self.graphs:
                 self.graphs[GraphId(graph_id)].parts[part_hash] = data
         self.held = {row[0] for row in connection.execute("SELECT hash FROM content")}
-        for graph_id, data, place, aside_ms in connection.execute(
-            "SELECT graph, data, place, aside_ms FROM item WHERE place != 'expired' ORDER BY arrival"
-        ):
-            self._restore(GraphId(graph_id), data, place, aside_ms or 0)
+        self._load_items(connection)
         for row in connection.execute("SELECT batch_root, chain, state, transaction_hash, block FROM chain_fact"):
             self.chain_facts[row[0]] = ChainFact(*row)
         self.position = connection.execute("SELECT coalesce(max(position), 0) FROM event").fetchone()[0]
 
-    def _restore(self, graph_id: GraphId, data: bytes, place: str, aside_ms: int) -> None:
-        graph = self.graphs.get(graph_id)
-        if graph is None:
-            return
-        item = decode_item(data)
-        graph.set.restore(item, len(data), STATE_OF_WORD[place], aside_ms)
-        record = graph.set.record(item.id)
-        if isinstance(record, SealedRecord) and record.content_hash not in self.held:
-            graph.wanted[record.content_hash] = record.content_length
+    def _load_items(self, connection: sqlite3.Connection) -> None:
+        reader = RecordReader()
+        rows = connection.execute(
+            "SELECT arrival, id, graph, kind, place, aside_ms, short FROM item "
+            "WHERE place != 'expired' ORDER BY arrival"
+        )
+        for arrival, item_id, graph_id, kind, place, aside_ms, short in rows:
+            graph = self.graphs.get(graph_id)
+            if graph is None:
+                continue
+            if short is not None:
+                record: Record = reader.from_bytes(short, item_id, _KINDS[kind])
+            else:
+                (data,) = connection.execute("SELECT data FROM item WHERE arrival = ?", (arrival,)).fetchone()
+                record = record_of(decode_item(data), len(data))
+            graph.set.restore_record(record, STATE_OF_WORD[place], aside_ms or 0)
+            if isinstance(record, SealedRecord) and record.content_hash not in self.held:
+                graph.wanted[record.content_hash] = record.content_length
+
+
+_KINDS: Final = {int(kind): kind for kind in Kind}
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ class LedgerHoldings:
         if found is None:
             return GraphState(graph)
         summary = found.view(None, at_ms).summary()
-        return GraphState(graph, found.head_id, summary.count, summary.fingerprint)
+        return GraphState(graph, found.stand, summary.count, summary.fingerprint, self._admission.is_partial)
 
     def view(self, graph: GraphId, kinds: Collection[int], agreed_ms: int) -> View:
         return self._ledger.graph(graph).view(kinds, agreed_ms)
@@ -69,6 +69,10 @@ class LedgerHoldings:
 
     def headers(self, graph: GraphId, known: Collection[bytes]) -> list[bytes]:
         return [it.encode() for it in self._ledger.graph(graph).headers.headers() if it.id not in known]
+
+    def roster_version(self, graph: GraphId) -> int:
+        found = self._ledger.graphs.get(graph)
+        return found.head.header.version if found is not None and found.head is not None else 0
 
     def header_ids(self, graph: GraphId) -> tuple[bytes, ...]:
         return tuple(it.id for it in self._ledger.graph(graph).headers.headers())

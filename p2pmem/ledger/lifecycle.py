@@ -20,6 +20,7 @@ from enum import Enum, unique
 from typing import Final
 
 from p2pmem_protocol.names import DKG, Address, GraphName, hex_id
+from p2pmem_protocol.trust import TrustReport
 
 PROV: Final = "http://www.w3.org/ns/prov#"
 RDF_TYPE: Final = "<http://www.w3.org/1999/02/22-rdf-syntax-ns#type>"
@@ -92,8 +93,11 @@ def event_statements(step: LifecycleStep, previous: LifecycleStep | None) -> byt
     return _written(lines)
 
 
-def asset_statements(last: LifecycleStep, trust: str | None) -> bytes:
-    """The N-Triples lines of an asset as it stands after its last transition; `trust` is the level that it reached."""
+def asset_statements(last: LifecycleStep, trust: TrustReport | None) -> bytes:
+    """The N-Triples lines of an asset as it stands after its last transition; `trust` is the best of its versions'.
+
+    A level stands with its M of N: `dkg:approvals` were given and `dkg:quorum` are needed.
+    """
     asset, event = f"<{subject_of(last)}>", f"<{_event_iri(last)}>"
     by = "wasInvalidatedBy" if last.transition is Transition.DISCARD else "wasGeneratedBy"
     lines = [
@@ -110,7 +114,10 @@ def asset_statements(last: LifecycleStep, trust: str | None) -> bytes:
     if last.root is not None:
         lines.append(f'{asset} <{DKG}merkleRoot> "{hex_id(last.root)}"')
     if trust is not None:
-        lines.append(f'{asset} <{DKG}trustLevel> "{trust}"')
+        lines.append(f'{asset} <{DKG}trustLevel> "{trust.level.word}"')
+        lines.append(f'{asset} <{DKG}verificationStatus> "{trust.shown}"')
+        lines.append(f'{asset} <{DKG}approvals> "{len(trust.approvals)}"^^<{XSD}integer>')
+        lines.append(f'{asset} <{DKG}quorum> "{trust.m}"^^<{XSD}integer>')
     return _written(lines)
 
 

@@ -85,6 +85,9 @@ class Rosters:
         except RefusedError:
             log.warning("roster.broken", extra={"graph": str(graph.name)})
             return
+        if head is None and graph.headers.head().forked != graph.set.is_forked:
+            # The head of a fork is the parent: who has just heard of the branches keeps it, and judges as forked.
+            head = graph.head
         if head is not None:
             self._adopt(graph, head, batch)
 

@@ -18,11 +18,13 @@ CREATE INDEX header_of_graph ON header(graph);
 CREATE TABLE part(hash BLOB PRIMARY KEY, graph BLOB NOT NULL, data BLOB NOT NULL) STRICT;
 
 -- Envelopes and evidence as they came. `place` is set, over (quota) or aside (cut by a head change, since `aside_ms`).
+-- `short` is what the rules need to know of it, where that is kept: it spares reading `data` at every start.
 CREATE TABLE item(
     arrival INTEGER PRIMARY KEY, id BLOB NOT NULL UNIQUE, graph BLOB NOT NULL, kind INTEGER NOT NULL,
-    data BLOB NOT NULL, place TEXT NOT NULL, aside_ms INTEGER, received_ms INTEGER NOT NULL
+    place TEXT NOT NULL, aside_ms INTEGER, received_ms INTEGER NOT NULL, short BLOB, data BLOB NOT NULL
 ) STRICT;
 CREATE INDEX item_of_graph ON item(graph);
+CREATE INDEX item_expired ON item(aside_ms) WHERE place = 'expired';
 
 -- Sealed canonical N-Quads by their hash.
 CREATE TABLE content(hash BLOB PRIMARY KEY, data BLOB NOT NULL) STRICT;
@@ -84,4 +86,18 @@ CREATE TABLE audit_payload(entry INTEGER PRIMARY KEY, salt BLOB NOT NULL, payloa
 CREATE TABLE setting(key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 """
 
-MIGRATIONS: Final = (_FIRST,)
+_SECOND: Final = """
+-- Who acts for whom: given by a principal whose key is here, or held by an agent whose key is here.
+CREATE TABLE delegation(
+    principal BLOB NOT NULL, agent BLOB NOT NULL, serial INTEGER NOT NULL, label TEXT NOT NULL, rights INTEGER NOT NULL,
+    signature BLOB NOT NULL, at_ms INTEGER NOT NULL, PRIMARY KEY(principal, agent, serial)
+) STRICT;
+
+-- Peers that are kept out, or were not long ago. `until_ms` -1: for good.
+CREATE TABLE ban(
+    peer TEXT PRIMARY KEY, until_ms INTEGER NOT NULL, reason TEXT NOT NULL, times INTEGER NOT NULL,
+    last_ms INTEGER NOT NULL
+) STRICT;
+"""
+
+MIGRATIONS: Final = (_FIRST, _SECOND)

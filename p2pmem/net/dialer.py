@@ -1,7 +1,10 @@
 """Keeping connections: dial who is wanted, again and again, with growing pauses.
 
-A pause doubles from `FIRST_PAUSE_S` to `LONGEST_PAUSE_S` and is drawn between half and whole, so that peers that lost
-each other at one instant do not meet again at one instant. A success begins anew.
+A pause doubles from the first to the longest of `PeerLimits` and is drawn between half and whole, so that peers that
+lost each other at one instant do not meet again at one instant. A success begins anew.
+
+Who is *wanted* is dialled for ever. Who was only *heard of*, from another member, is one of few such, and given up
+after some failures in a row unless it was reached once.
 """
 
 from __future__ import annotations
@@ -9,34 +12,40 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
 
 import trio
 from p2pmem_protocol.errors import MisuseError, OutsideError, RefusedError
 
+from p2pmem.net.limits import PeerLimits
 from p2pmem.net.seam import Network, PeerId, peer_of_address
 
 log = logging.getLogger(__name__)
-
-FIRST_PAUSE_S: Final = 0.2
-LONGEST_PAUSE_S: Final = 60.0
-TARGETS_MAX: Final = 1_024
 
 
 @dataclass(slots=True)
 class _Target:
     addresses: list[str]
-    scope: trio.CancelScope
-    soon: trio.Event
+    wanted: bool
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    soon: trio.Event = field(default_factory=trio.Event)
+    reached: bool = False
+    failures: int = 0
 
 
 class Dialer:
     """Holds a connection to every wanted peer, as long as it is wanted."""
 
-    def __init__(self, network: Network, connected: Callable[[PeerId], Awaitable[None]], chance: random.Random) -> None:
+    def __init__(
+        self,
+        network: Network,
+        connected: Callable[[PeerId], Awaitable[None]],
+        chance: random.Random,
+        limits: PeerLimits | None = None,
+    ) -> None:
         """`connected` is awaited after each dial that succeeded; it returns when the peer is to be dialled again."""
         self._network = network
+        self._limits = limits or PeerLimits()
         self._connected = connected
         self._chance = chance
         self._targets: dict[PeerId, _Target] = {}
@@ -59,20 +68,36 @@ class Dialer:
 
         Raises `MisuseError` for an address that names no peer or our own, and when too many peers are wanted.
         """
+        return self._add(address, wanted=True)
+
+    def hear(self, address: str) -> PeerId:
+        """The same for an address that another member told us. Raises as `want`, and when too many are such."""
+        return self._add(address, wanted=False)
+
+    def _add(self, address: str, *, wanted: bool) -> PeerId:
         _, peer = peer_of_address(address, None)
         if peer == self._network.peer_id:
             raise MisuseError(f"{address} is this node's own address")
         target = self._targets.get(peer)
-        if target is not None:
+        if target is None:
+            return self._begin(peer, _Target([address], wanted))
+        if wanted or not target.wanted:
+            # Hearsay does not displace an address that somebody here gave.
             if address in target.addresses:
                 target.addresses.remove(address)
             target.addresses.insert(0, address)
-            del target.addresses[8:]
-            target.soon.set()
-            return peer
-        if len(self._targets) >= TARGETS_MAX:
-            raise MisuseError(f"{TARGETS_MAX} peers are wanted already")
-        target = self._targets[peer] = _Target([address], trio.CancelScope(), trio.Event())
+            del target.addresses[self._limits.addresses_per_peer_max :]
+        target.wanted = target.wanted or wanted
+        target.soon.set()
+        return peer
+
+    def _begin(self, peer: PeerId, target: _Target) -> PeerId:
+        if len(self._targets) >= self._limits.wanted_peers_max:
+            raise MisuseError(f"{self._limits.wanted_peers_max} peers are wanted already")
+        heard = sum(not it.wanted for it in self._targets.values())
+        if not target.wanted and heard >= self._limits.heard_peers_max:
+            raise MisuseError(f"{heard} peers are dialled already that were only heard of")
+        self._targets[peer] = target
         if self._nursery is not None:
             self._nursery.start_soon(self._keep, peer, target)
         return peer
@@ -92,15 +117,25 @@ class Dialer:
         return frozenset(self._targets)
 
     async def _keep(self, peer: PeerId, target: _Target) -> None:
-        pause_s = FIRST_PAUSE_S
+        limits = self._limits
+        pause_s = limits.first_dial_pause_s
         with target.scope:
             while True:
-                if await self._dial(peer, target):
-                    pause_s = FIRST_PAUSE_S
                 target.soon = trio.Event()
+                if await self._dial(peer, target):
+                    pause_s, target.failures, target.reached = limits.first_dial_pause_s, 0, True
+                else:
+                    target.failures += 1
+                    if self._is_hopeless(target):
+                        break
                 with trio.move_on_after(pause_s * self._chance.uniform(0.5, 1.0)):
                     await target.soon.wait()
-                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+                pause_s = min(2 * pause_s, limits.longest_dial_pause_s)
+        if self._targets.get(peer) is target:
+            del self._targets[peer]
+
+    def _is_hopeless(self, target: _Target) -> bool:
+        return not target.wanted and not target.reached and target.failures >= self._limits.heard_failures_max
 
     async def _dial(self, peer: PeerId, target: _Target) -> bool:
         for address in tuple(target.addresses):

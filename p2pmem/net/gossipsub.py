@@ -214,6 +214,12 @@ class SafePubsub(Pubsub):
         finally:
             self._peer_stream_retries_pending.discard(peer_id)
 
+    async def _greet(self, peer_id: ID) -> None:
+        try:
+            await self.announce(peer_id)
+        except (OutsideError, StreamClosed) as error:
+            log.debug("net.gossip.not_announced", extra={"peer": str(peer_id), "error": str(error)})
+
     async def close_streams(self) -> None:
         """End what peers say to a pubsub that is no more, so that they begin anew."""
         for stream in tuple(self._inbound):
@@ -253,6 +259,10 @@ class SafePubsub(Pubsub):
         seam = cast(_GossipStream, stream).seam
         reader = FrameReader(seam, frame_max_bytes=RPC_MAX_BYTES)
         self._inbound.add(seam)
+        peer_id = ID.from_string(seam.peer)
+        if peer_id not in self.peers:
+            # When it was told of our topics it did not gossip yet; now it does.
+            self.manager.run_task(self._greet, peer_id)
         try:
             while (raw := await reader.receive()) is not None:
                 await self._take_rpc(seam.peer, raw)

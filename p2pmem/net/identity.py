@@ -30,6 +30,13 @@ def peer_id_of_ed25519(public_key: bytes) -> PeerId:
     return PeerId("1" + digits)
 
 
+def check_peer_id(text: str) -> PeerId:
+    """The peer id itself, or `MisuseError` when the text is none of an Ed25519 key."""
+    peer = PeerId(text.strip())
+    ed25519_of_peer_id(peer)
+    return peer
+
+
 def ed25519_of_peer_id(peer: PeerId) -> bytes:
     """The 32-byte public key in a peer id, or `MisuseError` if it is not one of Ed25519."""
     if len(peer) != _PEER_ID_TEXT_CHARACTERS or any(character not in _ALPHABET for character in peer):

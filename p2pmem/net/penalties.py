@@ -1,80 +1,147 @@
 """What a peer that malforms or forges gets: its connection ends, and it is not let in again for a growing while.
 
-One log line a refusal, with stable fields, fit for programs that read logs and block addresses.
+A person may ban a peer, for a time or for good, and lift any ban. Bans outlive a restart. One log line a refusal, with
+stable fields, fit for programs that read logs and block addresses.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import trio
-from p2pmem_protocol.errors import Penalty, Reason, RefusedError
+from p2pmem_jobs import Clock
+from p2pmem_protocol.errors import MisuseError, Penalty, Reason, RefusedError
 
+from p2pmem.net.limits import PeerLimits
 from p2pmem.net.seam import Network, PeerId
 
 log = logging.getLogger(__name__)
 
-FIRST_BAN_S: Final = 10.0
-LONGEST_BAN_S: Final = 3600.0
-FORGIVEN_AFTER_S: Final = 24 * 3600.0
-PEERS_MAX: Final = 10_000
+FOR_GOOD_MS: Final = -1
+BY_A_PERSON: Final = "banned"
 
 
-@dataclass(slots=True)
-class _Record:
+@dataclass(frozen=True, slots=True)
+class Ban:
+    """How a peer stands. `until_ms` may have passed: then it counts only for how long the next ban is."""
+
+    until_ms: int
+    reason: str
     times: int
-    until_s: float
-    last_s: float
+    last_ms: int
+
+    def holds(self, now_ms: int) -> bool:
+        return self.until_ms == FOR_GOOD_MS or now_ms < self.until_ms
+
+
+class Bans(Protocol):
+    """Where bans are kept."""
+
+    def load(self) -> Mapping[PeerId, Ban]: ...
+
+    async def keep(self, peer: PeerId, ban: Ban | None) -> None:
+        """Remember a ban, or forget it; returns when that is on disk."""
 
 
 class Penalties:
     """Who may not be connected for now. `run` it in the node's nursery."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, bans: Bans, clock: Clock, limits: PeerLimits | None = None) -> None:
         self._network = network
-        self._records: dict[PeerId, _Record] = {}
-        self._send, self._receive = trio.open_memory_channel[tuple[PeerId, str]](1_024)
+        self._store = bans
+        self._clock = clock
+        self._limits = limits or PeerLimits()
+        self._bans: dict[PeerId, Ban] = dict(bans.load())
+        self._punished: dict[PeerId, str] = {}
+        self._changed = trio.Event()
         self.reasons: Counter[Reason] = Counter()
+        self.refusals: Counter[PeerId] = Counter()
 
     def start(self) -> None:
         """From now on, nobody who is banned is let in."""
         self._network.set_gate(self.may_connect)
 
     async def run(self) -> None:
-        """End the connections of those who were punished, until cancelled."""
-        async for peer, why in self._receive:
-            await self._network.disconnect(peer, why)
+        """End the connections of those who were punished, and keep their bans, until cancelled."""
+        while True:
+            await self._changed.wait()
+            self._changed = trio.Event()
+            while self._punished:
+                peer = next(iter(self._punished))
+                why = self._punished.pop(peer)
+                ban = self._bans.get(peer)
+                if ban is not None:
+                    await self._network.disconnect(peer, why)
+                await self._store.keep(peer, ban)
 
     def may_connect(self, peer: PeerId) -> bool:
-        record = self._records.get(peer)
-        return record is None or trio.current_time() >= record.until_s
+        ban = self._bans.get(peer)
+        return ban is None or not ban.holds(self._clock.now_ms())
 
     def punish(self, peer: PeerId, refused: RefusedError) -> None:
         """Count a refusal; when it is the sender's fault, end the connection and close the door for a while."""
         self.reasons[refused.reason] += 1
-        fields = {"peer": peer, "reason": refused.reason.name.lower(), "penalty": refused.penalty.value}
-        log.warning("peer.refused", extra=fields)
+        reason = refused.reason.name.lower()
+        log.warning("peer.refused", extra={"peer": peer, "reason": reason, "penalty": refused.penalty.value})
         if refused.penalty is Penalty.NONE:
             return
-        now_s = trio.current_time()
-        record = self._records.get(peer)
-        times = 1 if record is None or now_s - record.last_s > FORGIVEN_AFTER_S else record.times + 1
-        until_s = now_s + min(FIRST_BAN_S * 2 ** min(times - 1, 16), LONGEST_BAN_S)
-        self._records[peer] = _Record(times, until_s, now_s)
-        while len(self._records) > PEERS_MAX:
-            del self._records[next(iter(self._records))]
-        try:
-            self._send.send_nowait((peer, refused.reason.name.lower()))
-        except trio.WouldBlock:
-            log.warning("peer.punishments_wait", extra={"waiting": 1_024})
+        limits, now_ms, before = self._limits, self._clock.now_ms(), self._bans.get(peer)
+        self.refusals[peer] += 1
+        if before is not None and before.until_ms == FOR_GOOD_MS:
+            self._settle(peer, before, reason)
+            return
+        is_new = before is None or now_ms - before.last_ms > limits.forgiven_after_s * 1000
+        times = 1 if before is None or is_new else before.times + 1
+        ban_s = min(limits.first_ban_s * 2 ** min(times - 1, 32), limits.longest_ban_s)
+        until_ms = max(now_ms + round(ban_s * 1000), before.until_ms if before is not None else 0)
+        self._settle(peer, Ban(until_ms, reason, times, now_ms), reason)
 
-    def banned(self) -> dict[PeerId, float]:
-        """Who is banned, and for how many seconds more."""
-        now_s = trio.current_time()
-        return {peer: it.until_s - now_s for peer, it in self._records.items() if it.until_s > now_s}
+    def _settle(self, peer: PeerId, ban: Ban, why: str) -> None:
+        self._bans.pop(peer, None)
+        self._bans[peer] = ban
+        self._punished[peer] = why
+        if len(self._bans) > self._limits.banned_peers_max:
+            oldest = next((it for it, ban in self._bans.items() if ban.reason != BY_A_PERSON), peer)
+            del self._bans[oldest]
+            self.refusals.pop(oldest, None)
+            self._punished.setdefault(oldest, "forgotten")
+        self._changed.set()
 
-    def pardon(self, peer: PeerId) -> None:
-        self._records.pop(peer, None)
+    # What a person decides
+
+    async def ban(self, peer: PeerId, for_ms: int | None) -> Ban:
+        """Keep a peer out for a time, or for good (None), and end its connections. On disk when it returns.
+
+        Raises `MisuseError` for ourselves and for a time that is none.
+        """
+        if peer == self._network.peer_id:
+            raise MisuseError("a node cannot ban itself")
+        if for_ms is not None and for_ms <= 0:
+            raise MisuseError("a ban lasts longer than nothing; leave the time out for one that never ends")
+        now_ms = self._clock.now_ms()
+        before = self._bans.get(peer)
+        until_ms = FOR_GOOD_MS if for_ms is None else now_ms + for_ms
+        ban = Ban(until_ms, BY_A_PERSON, before.times if before else 0, now_ms)
+        self._bans[peer] = ban
+        await self._store.keep(peer, ban)
+        log.warning("peer.banned", extra={"peer": peer, "until_ms": until_ms})
+        await self._network.disconnect(peer, BY_A_PERSON)
+        return ban
+
+    async def pardon(self, peer: PeerId) -> bool:
+        """Lift a ban and forget what led to it. Returns whether there was one; on disk when it returns."""
+        ban = self._bans.pop(peer, None)
+        self.refusals.pop(peer, None)
+        await self._store.keep(peer, None)
+        if ban is not None:
+            log.info("peer.unbanned", extra={"peer": peer})
+        return ban is not None and ban.holds(self._clock.now_ms())
+
+    def banned(self) -> dict[PeerId, Ban]:
+        """Who is kept out now."""
+        now_ms = self._clock.now_ms()
+        return {peer: ban for peer, ban in self._bans.items() if ban.holds(now_ms)}

@@ -267,6 +267,11 @@ class Sessions:
             return True  # the peer opened again because it lost the older stream
         return opened_by_us == (self._network.peer_id < standing.peer)
 
+    def begin_anew(self) -> None:
+        """End all sessions, because there is more to show in hello; dialling brings them back at once."""
+        for standing in list(self._open.values()):
+            standing.scope.cancel()
+
     def close(self, peer: PeerId) -> None:
         """End the session with a peer, if there is one."""
         standing = self._open.get(peer)

@@ -211,7 +211,8 @@ def _cut(name: str, parts: list[str]) -> Iterator[str]:
     """The parts as passages of bounded length, each beginning with the name. At most one more than are taken."""
     head = name[:MAX_NAME_CHARACTERS]
     room = MAX_PASSAGE_CHARACTERS - len(head) - 2
-    text = ". ".join(part for part in parts if part)
+    said = [part for part in parts if part]
+    text = "".join(part + (" " if part.endswith(".") else ". ") for part in said[:-1]) + "".join(said[-1:])
     start, count = 0, 0
     while start < len(text) or count == 0:
         end = _cut_point(text, start, room)

@@ -81,7 +81,7 @@ class Recalling:
         hits = await self._text.search(question, min(limit * CANDIDATES_PER_HIT, 1_000), filter_)
         found = [
             candidate
-            for hit in hits
+            for hit in _once(hits)
             if (candidate := self._candidate(hit, by_iri[hit.context_graph], floor, now_ms)) is not None
         ]
         found.sort(key=lambda candidate: -candidate.score)
@@ -168,6 +168,11 @@ class Recalling:
             version=version,
             draft=None,
         )
+
+
+def _once(hits: Iterable[TextHit]) -> Iterable[TextHit]:
+    """A version may stand in several named graphs; each of its passages is one hit."""
+    return {(hit.asset, hit.version, hit.root, hit.subject, hit.text): hit for hit in reversed(list(hits))}.values()
 
 
 def _differs(better: dict[str, str], worse: dict[str, str]) -> str | None:

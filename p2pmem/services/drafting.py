@@ -11,7 +11,7 @@ from p2pmem_protocol.content import Content, check_canonical, content_of_lines, 
 from p2pmem_protocol.errors import MisuseError, RefusedError
 from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.names import Address, AssetKey, GraphId, check_name, check_subgraph
-from p2pmem_protocol.seal import SignedSeal
+from p2pmem_protocol.seal import Seal, SignedSeal
 from p2pmem_protocol.view import asset_view
 
 from p2pmem.exchange.holdings import SELF
@@ -51,6 +51,15 @@ class Ready:
     own: OwnVersion
     content: Content
     draft: Draft | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unsealed:
+    """A draft, the seal that it needs, and the hash of the content that it would be made over."""
+
+    draft: Draft
+    seal: Seal
+    content_hash: bytes
 
 
 class Drafting:
@@ -147,14 +156,32 @@ class Drafting:
 
     async def seal(self, graph: LedgerGraph, key: AssetKey) -> Draft:
         """Seal a draft as it stands. Sealed and unchanged: the same seal again."""
+        draft = self._draft(graph, key)
+        if draft.seal is not None and draft.sealed_hash == keccak256(draft.content):
+            return draft
+        unsealed = await self.unsealed(graph, key)
+        return await self.keep_seal(graph, unsealed, self._signing.sign_seal(unsealed.seal))
+
+    def _draft(self, graph: LedgerGraph, key: AssetKey) -> Draft:
         draft = self.get(graph.id, key)
         if draft is None:
             raise NoSuchDraftError(f"{key.author} has no draft {key.name!r} in {graph.name}")
-        if draft.seal is not None and draft.sealed_hash == keccak256(draft.content):
-            return draft
+        return draft
+
+    async def unsealed(self, graph: LedgerGraph, key: AssetKey) -> Unsealed:
+        """The seal that a draft needs as it stands, without its signature."""
+        draft = self._draft(graph, key)
         content = await self._blocking.run(check_canonical, draft.content)
         seal = self._signing.seal(graph, key.author, key.name, draft.subgraph, content, self.previous(graph, key))
-        sealed = replace(draft, seal=seal, sealed_hash=content.hash, updated_ms=self._ledger.clock.now_ms())
+        return Unsealed(draft, seal, content.hash)
+
+    async def keep_seal(self, graph: LedgerGraph, unsealed: Unsealed, signed: SignedSeal) -> Draft:
+        """Keep a signed seal with its draft. Raises `MisuseError` when draft or latest version are others by now."""
+        key = unsealed.draft.key
+        draft = self._draft(graph, key)
+        if draft.content != unsealed.draft.content or self.previous(graph, key).root != unsealed.seal.previous:
+            raise DraftEditedError(f"the draft {key.name!r} has changed since its seal was made; seal it again")
+        sealed = replace(draft, seal=signed, sealed_hash=unsealed.content_hash, updated_ms=self._ledger.clock.now_ms())
         batch = Batch(sealed.updated_ms, SELF)
         batch.event(graph.id, "sealed", [key])
         await self._ledger.commit(batch, lambda connection: drafts.write_draft(connection, sealed))
@@ -169,11 +196,7 @@ class Drafting:
         """
         draft = self.get(graph.id, key)
         if draft is None:
-            own = self.latest_own(graph.id, key)
-            data = self._ledger.content(own.content_hash) if own else None
-            if own is None or data is None:
-                raise NoSuchDraftError(f"{key.author} has neither a draft nor a sealed version {key.name!r} here")
-            return Ready(own, await self._checked(data), None)
+            return await self.ready_again(graph, key)
         if draft.seal is not None and draft.sealed_hash != keccak256(draft.content):
             raise DraftEditedError(
                 f"the draft {key.name!r} was edited after it was sealed; seal it again with `p2pmem seal`"
@@ -181,6 +204,21 @@ class Drafting:
         content = await self._checked(draft.content)
         own = self._own_of(graph, key, draft.seal, content, draft.subgraph)
         return Ready(own, content, draft)
+
+    async def ready_sealed(self, graph: LedgerGraph, key: AssetKey) -> Ready:
+        """The same for an agent whose key is elsewhere: a draft must be sealed already."""
+        draft = self.get(graph.id, key)
+        if draft is not None and draft.seal is None:
+            raise MisuseError(f"the draft {key.name!r} of {key.author} is not sealed yet: sign its seal first")
+        return await self.ready(graph, key)
+
+    async def ready_again(self, graph: LedgerGraph, key: AssetKey) -> Ready:
+        """The newest sealed version that went before, whatever is drafted since. Raises `NoSuchDraftError`."""
+        own = self.latest_own(graph.id, key)
+        data = self._ledger.content(own.content_hash) if own else None
+        if own is None or data is None:
+            raise NoSuchDraftError(f"{key.author} has neither a draft nor a sealed version {key.name!r} here")
+        return Ready(own, await self._checked(data), None)
 
     def ready_new(self, graph: LedgerGraph, key: AssetKey, content: Content, subgraph: str) -> Ready:
         """New content sealed as the next version of an asset, in memory as by `ready`.
@@ -195,7 +233,8 @@ class Drafting:
         self, graph: LedgerGraph, key: AssetKey, seal: SignedSeal | None, content: Content, subgraph: str
     ) -> OwnVersion:
         if seal is None:
-            seal = self._signing.seal(graph, key.author, key.name, subgraph, content, self.previous(graph, key))
+            unsigned = self._signing.seal(graph, key.author, key.name, subgraph, content, self.previous(graph, key))
+            seal = self._signing.sign_seal(unsigned)
         it = seal.seal
         now_ms = self._ledger.clock.now_ms()
         return OwnVersion(graph.id, key.author, key.name, it.version, it.root, seal, content.hash, now_ms)

@@ -7,12 +7,13 @@ proposal on which its verifier has said nothing. So nothing is forgotten by a cr
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import trio
-from p2pmem_jobs import FullError, Job, Queue
+from p2pmem_jobs import FullError, Job, JobEndedBadlyError, Queue
 from p2pmem_protocol.bodies import Ack
 from p2pmem_protocol.evidence import Decision
 from p2pmem_protocol.hashing import keccak256
@@ -26,14 +27,17 @@ from p2pmem.ledger.batch import Delta
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.services.signing import Signing
-from p2pmem.work.outgoing import NotAdmittedError, Outgoing
-from p2pmem.work.verifying import ReviewArgs, SaidResult, SubjectArgs, VerifyingJobs, version_view
+from p2pmem.work.outgoing import NotAdmittedError, Outgoing, Ready
+from p2pmem.work.reviewing import ReviewArgs, ReviewingJobs
+from p2pmem.work.verifying import SaidResult, SubjectArgs, version_view
 
 log = logging.getLogger(__name__)
 
 LOOKED_AT_ONCE: Final = 100
 PROMISE_MS: Final = 180 * DAY_MS
 RENEWED_BEFORE_MS: Final = 30 * DAY_MS
+REVIEWS_PER_PROPOSER_MAX: Final = 64
+"""So many proposals of one member are under review, or shown to a person, at a time: nobody buries the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +60,21 @@ class Duties:
         ledger: Ledger,
         outgoing: Outgoing,
         signing: Signing,
-        jobs: VerifyingJobs,
+        jobs: ReviewingJobs,
         queue: Queue,
         *,
-        reviews_by_itself: bool,
+        policy: str,
     ) -> None:
         self._ledger = ledger
         self._outgoing = outgoing
         self._signing = signing
         self._jobs = jobs
         self._queue = queue
-        self._reviews_by_itself = reviews_by_itself
+        self.policy = policy
+        """How proposals are reviewed here, a word of `review.judging`."""
+        self._under_review: Counter[Address] = Counter()
+        self._waiting: dict[Address, dict[tuple[GraphId, AssetKey], None]] = {}
+        """By proposer, what is looked at when one of its proposals is done."""
         self._changed: dict[tuple[GraphId, AssetKey], None] = {}
         self._looking = False
 
@@ -85,6 +93,10 @@ class Duties:
 
     async def run(self) -> None:
         """First look at everything, then at what changes, until cancelled."""
+        async with trio.open_nursery() as self._nursery:
+            await self._run()
+
+    async def _run(self) -> None:
         for graph in self._ledger.graphs.values():
             self._changed.update({(graph.id, key): None for key in graph.set.assets()})
         while True:
@@ -123,15 +135,19 @@ class Duties:
                 continue
             envelope = self._signing.envelope(graph, agent, Kind.ACK, Ack(key.root), expires_at_ms=now_ms + PROMISE_MS)
             try:
-                await self._outgoing.admit(envelope)
+                await self._outgoing.admit(Ready(envelope))
             except NotAdmittedError as refused:
                 log.info("ack.refused", extra={"why": str(refused)})
 
     def open_reviews(self) -> Iterator[OpenReview]:
-        """Proposals that wait for this node's verifiers, whatever its policy is."""
+        """Proposals that wait for this node's verifiers, whatever its policy is; so many of each proposer."""
+        shown: Counter[Address] = Counter()
         for graph in self._ledger.graphs.values():
             for key in sorted(graph.set.proposed()):
-                yield from self._reviews_of(graph, key)
+                for review in self._reviews_of(graph, key):
+                    if shown[review.proposer] < REVIEWS_PER_PROPOSER_MAX:
+                        shown[review.proposer] += 1
+                        yield review
 
     def _reviews_of(self, graph: LedgerGraph, key: VersionKey) -> Iterator[OpenReview]:
         now_ms = self._ledger.clock.now_ms()
@@ -143,8 +159,8 @@ class Duties:
             return
         quorum = graph.head.quorum
         for verifier in quorum.verifiers:
-            if self._signing.holds(verifier) and not self._has_said(graph, view, verifier, quorum.id):
-                proposer = min(proposal.author for proposal in graph.set.proposals(key))
+            if self._signing.speaks_for(verifier) and not self._has_said(graph, view, verifier, quorum.id):
+                proposer = min(proposal.principal for proposal in graph.set.proposals(key))
                 yield OpenReview(graph.id, key, quorum.id, verifier, proposer, until_ms)
 
     def _has_said(self, graph: LedgerGraph, view: VersionView, verifier: Address, quorum: bytes) -> bool:
@@ -156,14 +172,33 @@ class Duties:
         )
 
     async def _review(self, graph: LedgerGraph, key: VersionKey) -> None:
-        if not self._reviews_by_itself:
+        if not self._jobs.by_itself:
             return
         for review in self._reviews_of(graph, key):
-            if self._is_held(graph, key):
-                try:
-                    await self.submit(review, None, "")
-                except FullError:
-                    log.warning("review.queue_full")
+            if not self._signing.holds(review.verifier) or not self._is_held(graph, key):
+                continue
+            if self._under_review[review.proposer] >= REVIEWS_PER_PROPOSER_MAX:
+                self._waiting.setdefault(review.proposer, {})[graph.id, key.asset] = None
+                continue
+            try:
+                job = await self.submit(review, None, "")
+            except FullError:
+                log.warning("review.queue_full")
+                continue
+            self._under_review[review.proposer] += 1
+            self._nursery.start_soon(self._until_reviewed, job, review.proposer)
+
+    async def _until_reviewed(self, job: Job[SaidResult], proposer: Address) -> None:
+        """One of a proposer's reviews has ended, however: another of its proposals may be looked at."""
+        try:
+            await job.result()
+        except JobEndedBadlyError as error:
+            log.info("review.ended", extra={"why": str(error)})
+        self._under_review[proposer] -= 1
+        waiting = self._waiting.get(proposer, {})
+        if waiting:
+            self._changed[waiting.popitem()[0]] = None
+            self._ledger.wake()
 
     def _is_held(self, graph: LedgerGraph, key: VersionKey) -> bool:
         view = version_view(graph, key, self._ledger.clock.now_ms())
@@ -180,8 +215,3 @@ class Duties:
         )
         key = f"{review.verifier}:{review.quorum.hex()}:{review.subject}:{int(decision) if decision else 0}"
         return await self._queue.submit(self._jobs.review, args, dedupe_key=keccak256(key.encode()).hex())
-
-    @property
-    def policy(self) -> str:
-        """How proposals are reviewed here: `auto` by the node itself, `manual` by a person."""
-        return "auto" if self._reviews_by_itself else "manual"

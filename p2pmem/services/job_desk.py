@@ -8,9 +8,15 @@ from dataclasses import replace
 from typing import Any, Final
 
 import trio
-from p2pmem_jobs import Handler, Job, JobRecord, Queue, State
-from p2pmem_jobs import MisuseError as QueueMisuseError
-from p2pmem_jobs import NotFoundError as NoSuchJobError
+from p2pmem_jobs import (
+    Handler,
+    Job,
+    JobRecord,
+    MisuseError as QueueMisuseError,
+    NotFoundError as NoSuchJobError,
+    Queue,
+    State,
+)
 from p2pmem_protocol.errors import MisuseError
 
 from p2pmem.face import JobEffectView, JobEventView, JobStepView, JobStory, JobView, NotFoundError

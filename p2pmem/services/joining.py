@@ -12,7 +12,7 @@ import trio
 from p2pmem_protocol.errors import MisuseError, OutsideError, Reason, RefusedError
 from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.hello import JOIN_PROTOCOL, Greeting, Proof, Speakers, may_speak
-from p2pmem_protocol.join import ANSWER_BYTES_MAX, TOKEN_BYTES, Answer, Ask, Chain, Invite, Reply
+from p2pmem_protocol.join import ADDRESSES_MAX, ANSWER_BYTES_MAX, TOKEN_BYTES, Answer, Ask, Chain, Invite, Reply
 from p2pmem_protocol.names import Address, GraphId, GraphName
 from p2pmem_protocol.roster import Access, Member, Role
 
@@ -25,13 +25,15 @@ from p2pmem.ledger.rosters import Rosters
 from p2pmem.net.dialer import Dialer
 from p2pmem.net.framing import FrameReader, send_frames
 from p2pmem.net.seam import Network, PeerId, Stream
-from p2pmem.services.membership import Membership
+from p2pmem.services.membership import TOGETHER_S, Membership
 from p2pmem.services.papers import OwnPapers
 
 log = logging.getLogger(__name__)
 
 ASK_BYTES_MAX: Final = 512 * 1024
 ASK_S_MAX: Final = 5.0
+ANSWER_S_MAX: Final = ASK_S_MAX + TOGETHER_S
+"""Who joins may have to wait until others are listed with it."""
 WAITING_MAX: Final = 100
 ASK_AGAIN_S: Final = 2.0
 JOIN_S_MAX: Final = 60.0
@@ -77,6 +79,7 @@ class Joining:
         self._dialer = dialer
         self._announce = announce
         self._penalise = penalise
+        self._remembered: dict[tuple[GraphId, PeerId], str] = {}
 
     def start(self) -> None:
         """From now on, answer who opens a join stream."""
@@ -90,8 +93,15 @@ class Joining:
         `roles` 0 makes one without a token: it leads who is listed already to this node, and gives nobody a right.
         """
         addresses = self._announce()
+        if not roles and not addresses:
+            # Any member can lead in who is listed. Where others are is told only by who cannot be reached itself.
+            addresses = tuple(self.known_addresses(graph.id))[:ADDRESSES_MAX]
         if not addresses:
-            raise MisuseError("this node listens nowhere that others could reach; set peer.listen or peer.announce")
+            raise MisuseError(
+                "this node listens nowhere that others could reach, so nobody could use the invite: set peer.listen to "
+                "an address of this machine, or peer.announce to the one under which a router passes connections on; "
+                "or list the new member, and let a member that can be reached make an invite without roles"
+            )
         if graph.head is None:
             raise MisuseError(f"{graph.name} has no roster here yet: {graph.trouble}")
         if not roles:
@@ -150,6 +160,8 @@ class Joining:
         """The best answer of all addresses, or None when none answers. A roster that came with it is adopted."""
         best: Reply | None = None
         for address in invite.addresses:
+            if address.endswith(f"/p2p/{self._network.peer_id}"):
+                continue
             try:
                 peer = await self._network.connect(address, expected=None)
                 answer = await self._ask(peer, invite, label)
@@ -159,7 +171,7 @@ class Joining:
             best = answer.reply if best is None else max(best, answer.reply, key=_WORTH.__getitem__)
             if answer.chain is not None and (answer.reply is Reply.LISTED or not invite.token):
                 await self._rosters.adopt(invite.graph, answer.chain.headers, answer.chain.parts)
-                await self._remember(invite.graph.id, peer, address)
+                await self.remember(invite.graph.id, peer, address)
                 self._dialer.want(address)
                 if answer.reply is Reply.LISTED:
                     break
@@ -183,26 +195,30 @@ class Joining:
             raise OutsideError("the member ended the join stream without an answer")
         return Answer.decode(data)
 
-    async def _remember(self, graph: GraphId, peer: PeerId, address: str) -> None:
+    async def remember(self, graph: GraphId, peer: PeerId, address: str) -> None:
+        """Keep on disk where a member can be dialled: after a restart nobody else may know that we are back."""
+        if self._remembered.get((graph, peer)) == address:
+            return
         row = (peer, graph, address, self._ledger.clock.now_ms())
         await self._ledger.database.write(
             lambda connection: connection.execute("INSERT OR REPLACE INTO peer_address VALUES (?, ?, ?, ?)", row)
         )
+        self._remembered[graph, peer] = address
 
-    def known_addresses(self) -> list[str]:
-        """Where members were reached before."""
-        return self._ledger.database.read(
-            lambda connection: [row[0] for row in connection.execute("SELECT DISTINCT address FROM peer_address")]
-        )
+    def known_addresses(self, graph: GraphId | None = None) -> list[str]:
+        """Where members were reached before, of one graph or of all."""
+        sql = "SELECT DISTINCT address FROM peer_address WHERE ?1 IS NULL OR graph = ?1 ORDER BY seen_ms DESC"
+        return self._ledger.database.read(lambda connection: [row[0] for row in connection.execute(sql, (graph,))])
 
     # Answering
 
     async def _serve(self, stream: Stream) -> None:
-        with trio.move_on_after(ASK_S_MAX):
+        with trio.move_on_after(ASK_S_MAX) as scope:
             try:
                 data = await FrameReader(stream, frame_max_bytes=ASK_BYTES_MAX).receive()
                 if data is None:
                     return
+                scope.deadline = trio.current_time() + ANSWER_S_MAX
                 answer = await self._answer(Ask.decode(data, self._ledger.network, stream.peer), stream.peer)
                 await send_frames(stream, answer.encode())
                 await stream.close_write()

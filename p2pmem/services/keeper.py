@@ -7,6 +7,8 @@ by mistake must not erase a memory. Reads filter by the ledger in any case, so n
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,6 +27,16 @@ PAUSED_S: Final = 5.0
 JUMP_MS_MAX: Final = 5 * MINUTE_MS
 
 
+def since_boot_ms() -> int:
+    """Time since the machine was started, where the system tells it with the time that it slept."""
+    return round(time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) * 1000)
+
+
+def virtual_ms() -> int:
+    """The event loop's own time, for simulations."""
+    return round(trio.current_time() * 1000)
+
+
 @dataclass(frozen=True, slots=True)
 class KeeperStatistics:
     """Sweeps made, items that ended in them, contents purged, and whether the clock made the keeper pause."""
@@ -38,8 +50,10 @@ class KeeperStatistics:
 class Keeper:
     """Sweeps and purges. `run` it in the node's nursery."""
 
-    def __init__(self, ledger: Ledger, admission: Admission) -> None:
+    def __init__(self, ledger: Ledger, admission: Admission, elapsed_ms: Callable[[], int]) -> None:
+        """`elapsed_ms` goes on evenly whatever is done to the wall clock, and while the machine sleeps."""
         self._ledger = ledger
+        self._elapsed_ms = elapsed_ms
         self._admission = admission
         self._lock = trio.Lock()
         self._erased = trio.Event()
@@ -65,8 +79,9 @@ class Keeper:
 
     async def sweep(self) -> None:
         """Let go what has ended by now, and return when that is on disk. Nothing has ended: at once."""
+        jumped = self._jumped()
         due_ms = self.due_ms()
-        if due_ms is None or due_ms > self._ledger.clock.now_ms() or self._jumped():
+        if jumped or due_ms is None or due_ms > self._ledger.clock.now_ms():
             return
         async with self._lock:
             ended = await self._admission.sweep()
@@ -115,7 +130,7 @@ class Keeper:
         self.paused = False
 
     def _clock_offset_ms(self) -> int:
-        return self._ledger.clock.now_ms() - round(trio.current_time() * 1000)
+        return self._ledger.clock.now_ms() - self._elapsed_ms()
 
     def statistics(self) -> KeeperStatistics:
         return KeeperStatistics(self._sweeps, self._ended, self._purged, self.paused)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
+from typing import Final
 
 import trio
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.hashing import ZERO_HASH
-from p2pmem_protocol.names import Address, GraphName
+from p2pmem_protocol.keys import Signer
+from p2pmem_protocol.names import Address, GraphId, GraphName
 from p2pmem_protocol.roster import Access, Body, Limits, Member, Quorum, Role, Roster, sign_roster
-from p2pmem_protocol.rosters_change import AddMember, Change, RemoveMember, SetQuorum, SetRoles, next_roster
+from p2pmem_protocol.rosters_change import AddMember, Change, RosterPlan, SetRoles, next_roster
 
 from p2pmem.exchange.holdings import OWN
 from p2pmem.keyring import Keyring
@@ -21,6 +25,9 @@ from p2pmem.ledger.ledger import Ledger
 from p2pmem.ledger.rosters import Rosters
 
 log = logging.getLogger(__name__)
+
+TOGETHER_S: Final = 5.0
+"""Joins within this time are one change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,28 +55,38 @@ class Membership:
         self._rosters = rosters
         self._keyring = keyring
         self._signing = trio.Lock()
+        self._listing = trio.Lock()
+        self._waiting: dict[GraphId, dict[Address, Member]] = {}
+        self._listed_s: dict[GraphId, float] = {}
 
     async def found(self, founding: Founding) -> LedgerGraph:
         """Found a graph with this node's agent as its creator and owner."""
         key = self._keyring.default
-        name = GraphName(key.address, founding.slug)
-        existing = self._ledger.graphs.get(name.id)
-        if existing is not None:
+        name, make = self.first(founding, key.address)
+        return await self.adopt(name, make(key))
+
+    def first(self, founding: Founding, creator: Address) -> tuple[GraphName, Callable[[Signer], Roster]]:
+        """The name of a new graph, and its first roster for whoever signs it. Raises `MisuseError` as `found`."""
+        name = GraphName(creator, founding.slug)
+        if name.id in self._ledger.graphs:
             raise MisuseError(f"{name} exists already; choose another slug")
-        members = _with_owner(founding, key.address, self._ledger.clock.now_ms())
-        body = first_body(name, members, founding, key.address)
-        roster = sign_roster(
-            name,
-            self._ledger.network,
-            version=1,
-            term=1,
-            parent=ZERO_HASH,
-            parent_term=0,
-            owner=key.address,
-            body=body,
-            signer=key,
-        )
-        return await self._adopt(name, roster)
+        members = _with_owner(founding, creator, self._ledger.clock.now_ms())
+        body = first_body(name, members, founding, creator)
+
+        def make(signer: Signer) -> Roster:
+            return sign_roster(
+                name,
+                self._ledger.network,
+                version=1,
+                term=1,
+                parent=ZERO_HASH,
+                parent_term=0,
+                owner=creator,
+                body=body,
+                signer=signer,
+            )
+
+        return name, make
 
     def is_owner_here(self, graph: LedgerGraph) -> bool:
         return graph.head is not None and graph.head.header.owner in self._keyring
@@ -84,37 +101,76 @@ class Membership:
             raise MisuseError(f"{graph.name} is forked, so nothing may follow its head: {graph.trouble}")
         return graph.head
 
-    async def change(
-        self, graph: LedgerGraph, *, set_: tuple[Member, ...], remove: tuple[Address, ...], m: int | None
-    ) -> LedgerGraph:
-        """One signed step: members in and out, roles, the quorum. What a removed member said so far is kept."""
+    def plan(self, graph: LedgerGraph, changes: Sequence[Change]) -> RosterPlan:
+        """The roster that would follow, unsigned. Raises `MisuseError` for what cannot be."""
+        if not changes:
+            raise MisuseError("nothing is to change: name a member to set or to remove, an M, a limit or an owner")
+        plan = next_roster(graph.set, changes, self._ledger.clock.now_ms())
+        if graph.headers.head().forked and not plan.is_root_act:
+            raise MisuseError(
+                f"{graph.name} is forked, so nothing may follow its head but what the root key, {graph.name.creator}, "
+                f"signs: mend it. {graph.trouble}"
+            )
+        return plan
+
+    async def change(self, graph: LedgerGraph, changes: Sequence[Change]) -> LedgerGraph:
+        """One signed step. What a removed member said so far is kept, unless the change says otherwise."""
         async with self._signing:
-            head = self.check_owner(graph)
-            changes: list[Change] = [RemoveMember(address) for address in remove]
-            for member in set_:
-                if member.address in head.body.by_address:
-                    changes.append(SetRoles(member.address, member.roles))
-                else:
-                    changes.append(AddMember(member.address, member.roles, member.label))
-            if m is not None:
-                changes.append(SetQuorum(m))
-            if not changes:
-                raise MisuseError("nothing is to change: name a member to set or to remove, or an M")
-            plan = next_roster(graph.set, changes, self._ledger.clock.now_ms())
-            for note in plan.notes:
-                log.info("roster.note", extra={"graph": str(graph.name), "note": note})
-            return await self._adopt(graph.name, plan.sign(self._keyring.get(plan.signer)))
+            plan = self.plan(graph, changes)
+            if plan.signer not in self._keyring:
+                whose = "the root key" if plan.is_root_act else "the owner"
+                raise MisuseError(
+                    f"only the node of {whose}, {plan.signer}, signs that for {graph.name}; a wallet can, through "
+                    "`p2pmem sign`"
+                )
+            return await self.adopt_signed(graph, plan, self._keyring.get(plan.signer))
+
+    async def adopt_signed(self, graph: LedgerGraph, plan: RosterPlan, signer: Signer) -> LedgerGraph:
+        """Sign a plan and make it the head. Raises `MisuseError` when the head has moved on since it was planned."""
+        if graph.head is None or plan.head.id != graph.head.id:
+            raise MisuseError(f"the roster of {graph.name} has changed meanwhile; prepare the change again")
+        roster = plan.sign(signer, term=graph.headers.next_term if plan.is_root_act else None)
+        roster.signed.check()
+        for note in plan.notes:
+            log.info("roster.note", extra={"graph": str(graph.name), "note": note})
+        return await self.adopt(graph.name, roster)
 
     async def list_member(self, graph: LedgerGraph, member: Member) -> LedgerGraph:
-        """Add a member, or add to the roles of one. Nothing is new: nothing is signed."""
-        head = self.check_owner(graph)
-        known = head.body.by_address.get(member.address)
-        if known is not None and member.roles | known.roles == known.roles:
-            return graph
-        roles = member.roles | (known.roles if known else Role.READER)
-        return await self.change(graph, set_=(replace(member, roles=roles),), remove=(), m=None)
+        """Add a member, or add to the roles of one. Nothing is new: nothing is signed.
 
-    async def _adopt(self, name: GraphName, roster: Roster) -> LedgerGraph:
+        Who is listed within `TOGETHER_S` of the last ones is listed together with all others who come in that time: a
+        crowd makes few rosters. Cancelled, this one is not listed, and the others are.
+        """
+        self.check_owner(graph)
+        waiting = self._waiting.setdefault(graph.id, {})
+        known = waiting.get(member.address)
+        waiting[member.address] = replace(member, roles=member.roles | known.roles) if known else member
+        try:
+            async with self._listing:
+                if member.address in waiting:
+                    await trio.sleep_until(self._listed_s.get(graph.id, -inf) + TOGETHER_S)
+                    await self._list_all(graph, waiting)
+        finally:
+            waiting.pop(member.address, None)
+        return graph
+
+    async def _list_all(self, graph: LedgerGraph, waiting: dict[Address, Member]) -> None:
+        head = self.check_owner(graph)
+        changes: list[Change] = []
+        for address, member in sorted(waiting.items()):
+            listed = head.body.by_address.get(address)
+            if listed is None:
+                changes.append(AddMember(address, member.roles | Role.READER, member.label))
+            elif member.roles | listed.roles != listed.roles:
+                changes.append(SetRoles(address, member.roles | listed.roles))
+        with trio.CancelScope(shield=True):
+            if changes:
+                await self.change(graph, changes)
+                self._listed_s[graph.id] = trio.current_time()
+            waiting.clear()
+
+    async def adopt(self, name: GraphName, roster: Roster) -> LedgerGraph:
+        """Make a roster that was signed here the head. Returns when it is on disk."""
         with trio.CancelScope(shield=True):
             batch = self._admission.new_batch(OWN)
             graph = self._rosters.prepare(name, [roster.signed], roster.body.parts, batch)
@@ -149,7 +205,10 @@ def first_body(name: GraphName, members: tuple[Member, ...], founding: Founding,
     if founding.m is not None and founding.m < 1:
         raise MisuseError("M = 0 would verify everything; leave the verifiers out for a graph without a quorum")
     if m > len(others):
-        raise MisuseError(f"M = {m} can never be reached: {len(others)} members other than the owner are verifiers")
+        raise MisuseError(
+            f"M = {m} can never be reached: {len(others)} members other than the owner are verifiers. Name more "
+            "of them now, or set M when they have joined"
+        )
     quorum = Quorum(name.id, 1 if m else 0, m, verifiers if m else ())
     base = Limits(founding.access, quorum)
     limits = replace(

@@ -3,102 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 import trio
-from p2pmem_jobs import Clock, Handler, JobRecord, Queue, State
+from p2pmem_jobs import Handler, JobRecord, State
 from p2pmem_protocol.bodies import Retract, RetractMode
 from p2pmem_protocol.content import check_canonical
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.evidence import Decision
 from p2pmem_protocol.join import ADDRESSES_MAX, Invite
 from p2pmem_protocol.kinds import Kind
-from p2pmem_protocol.merkle import prove
 from p2pmem_protocol.names import Address, AssetKey, GraphName, check_name, hex_id, parse_hex_id
-from p2pmem_protocol.roster import Access, Member, Role
 from p2pmem_protocol.trust import Floor, Trust
 from p2pmem_protocol.view import AssetView, VersionView, asset_view
 
 import p2pmem
 from p2pmem import face
-from p2pmem.exchange.exchange import Exchange
 from p2pmem.face import (
+    AgentView,
     CertificateView,
     ChangeEvent,
+    ChangePreview,
+    CompactView,
+    DiffView,
     DraftView,
+    Explanation,
     GraphView,
+    HistoryView,
     JobStory,
     JobView,
     JoinRequestView,
     Layer,
     MemberChange,
     NewGraph,
-    NewMember,
     NodeStatus,
     NotFoundError,
     PeerView,
     RecallAnswer,
+    ReviewDetail,
     ReviewView,
+    SignedView,
+    SignRequest,
+    SignView,
     SyncView,
 )
-from p2pmem.ledger.admission import Admission
+from p2pmem.face_peers import DelegationView, PeerDetail, RevocationView
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
-from p2pmem.net.seam import Network
-from p2pmem.net.sessions import Sessions
-from p2pmem.recall.recalling import Recalling
-from p2pmem.services.auditing import Auditing
-from p2pmem.services.certifying import Certifying
-from p2pmem.services.chain_facts import ChainFacts
-from p2pmem.services.drafting import Drafting
-from p2pmem.services.duties import Duties
+from p2pmem.net.identity import check_peer_id
+from p2pmem.services.certifying import statement_proof
+from p2pmem.services.delegating import rights_of
+from p2pmem.services.finding import find_readable, find_version
 from p2pmem.services.job_desk import JobDesk
-from p2pmem.services.joining import Joining
-from p2pmem.services.keeper import Keeper
-from p2pmem.services.membership import Founding, Membership
+from p2pmem.services.member_desk import founding_of, roles_of
+from p2pmem.services.parts import Services
 from p2pmem.services.placing import floor_graphs, working_iri
-from p2pmem.services.projector import Projector
-from p2pmem.services.showing import Showing, parse_reference
-from p2pmem.services.signing import Signing
-from p2pmem.store.query_worker import Queries
-from p2pmem.work.outgoing import Outgoing
-from p2pmem.work.sharing import NewContent, PublishArgs, ShareArgs, SharingJobs
-from p2pmem.work.verifying import DEADLINE_DEFAULT_MS, EndorseArgs, SubjectArgs, VerifyArgs, VerifyingJobs
+from p2pmem.services.showing import parse_reference
+from p2pmem.services.trust_desk import TrustDesk, roster_file
+from p2pmem.work.outgoing import Ready
+from p2pmem.work.registering import AttestArgs
+from p2pmem.work.sharing import NewContent, PublishArgs, ShareArgs
+from p2pmem.work.verifying import DEADLINE_DEFAULT_MS, EndorseArgs, SubjectArgs, VerifyArgs
 
 EVENTS_PER_READ: Final = 500
-
-
-@dataclass(frozen=True, slots=True)
-class Services:
-    """Everything that the face calls."""
-
-    ledger: Ledger
-    admission: Admission
-    network: Network
-    sessions: Sessions
-    exchange: Exchange
-    signing: Signing
-    facts: ChainFacts
-    drafting: Drafting
-    membership: Membership
-    joining: Joining
-    duties: Duties
-    keeper: Keeper
-    projector: Projector
-    recalling: Recalling
-    queries: Queries
-    showing: Showing
-    certifying: Certifying
-    auditing: Auditing
-    outgoing: Outgoing
-    sharing: SharingJobs
-    verifying: VerifyingJobs
-    queue: Queue
-    clock: Clock
-    chain: str
-    started_ms: int
-    label: str
 
 
 class NodeFace:
@@ -107,6 +74,9 @@ class NodeFace:
     def __init__(self, services: Services) -> None:
         self._s = services
         self._desk = JobDesk(services.queue, services.showing)
+        self._members = services.members
+        self._trust = TrustDesk(services.ledger, services.showing, services.duties)
+        self._wallets = services.wallets
 
     # The node
 
@@ -139,8 +109,9 @@ class NodeFace:
                 for (peer, graph), last in sorted(compared.items())
             ),
             chain=s.chain,
-            partial=False,
-            warnings=self._warnings(),
+            partial=s.disk.is_partial,
+            warnings=s.troubles.warnings(),
+            refused=s.peering.refused(),
         )
 
     def _peers(self) -> tuple[PeerView, ...]:
@@ -157,18 +128,8 @@ class NodeFace:
             views.append(PeerView(peer, addresses[0] if addresses else "", agents, graphs, apart_ms, state))
         return tuple(views)
 
-    def _warnings(self) -> tuple[str, ...]:
-        s = self._s
-        warnings = [f"{graph.name}: {graph.trouble}" for graph in s.ledger.graphs.values() if graph.trouble]
-        warnings += [
-            f"the clock of {session.peer} is {session.clock_apart_ms / 1000:+.0f} s away from ours: "
-            "nothing is reconciled with it until that is mended"
-            for session in s.sessions.all()
-            if not session.may_reconcile
-        ]
-        if s.keeper.paused:
-            warnings.append("the wall clock jumped by more than five minutes: nothing is swept until it is right again")
-        return tuple(warnings)
+    async def compact(self) -> CompactView:
+        return await self._s.compacting.compact()
 
     # Context graphs
 
@@ -177,18 +138,7 @@ class NodeFace:
         if new.chain and not s.chain:
             raise MisuseError("this node has no chain: set chain.rpc and chain.contract in its configuration")
         chain, contract = s.facts.chain_and_contract() if new.chain else (0, None)
-        founding = Founding(
-            slug=new.slug,
-            members=tuple(_member(it, s.clock.now_ms()) for it in new.members),
-            access=_access(new.access),
-            m=new.m,
-            ttl_default_ms=new.ttl_default_ms,
-            ttl_max_ms=new.ttl_max_ms,
-            acks_min=new.acks_min,
-            chain=chain,
-            contract=contract,
-            label=s.label,
-        )
+        founding = founding_of(new, s.clock.now_ms(), s.label, chain, contract)
         return self._graph_view(await s.membership.found(founding))
 
     async def graphs(self) -> tuple[GraphView, ...]:
@@ -204,22 +154,17 @@ class NodeFace:
         return s.showing.graph(graph, frozenset((*online, *s.signing.agents())))
 
     async def change_members(self, graph: str, change: MemberChange) -> GraphView:
-        s = self._s
-        now_ms = s.clock.now_ms()
-        found = await s.membership.change(
-            s.ledger.named(graph),
-            set_=tuple(_member(it, now_ms) for it in change.set),
-            remove=tuple(map(Address.parse, change.remove)),
-            m=change.m,
-        )
-        return self._graph_view(found)
+        return self._graph_view(await self._members.change(self._s.ledger.named(graph), change))
+
+    async def preview_members(self, graph: str, change: MemberChange) -> ChangePreview:
+        return self._members.preview(self._s.ledger.named(graph), change)
 
     async def leave(self, graph: str) -> None:
         await self._s.joining.leave(self._s.ledger.named(graph))
 
     async def invite(self, graph: str, *, roles: tuple[str, ...], uses: int, life_ms: int, ask: bool = False) -> str:
         found = self._s.ledger.named(graph)
-        invite = await self._s.joining.invite(found, _roles(roles), uses, life_ms, ask=ask)
+        invite = await self._s.joining.invite(found, roles_of(roles), uses, life_ms, ask=ask)
         return str(invite)
 
     async def join(self, invite: str, *, label: str) -> GraphView:
@@ -240,6 +185,34 @@ class NodeFace:
 
     async def decide_join(self, request: str, *, approve: bool) -> None:
         await self._s.joining.decide(parse_hex_id(request), approve=approve)
+
+    # Who acts for whom, and peers
+
+    async def delegate(self, agent: str, *, label: str, rights: tuple[str, ...]) -> DelegationView:
+        return await self._s.delegating.give(Address.parse(agent), label, rights_of(rights))
+
+    async def accept_delegation(self, word: str) -> DelegationView:
+        return await self._s.delegating.hold(word)
+
+    async def delegations(self) -> tuple[DelegationView, ...]:
+        return self._s.delegating.all()
+
+    async def revoke(self, subject: str, *, keep: bool = True) -> RevocationView:
+        is_address = subject.strip().lower().startswith(("0x", "did:"))
+        who = Address.parse(subject) if is_address else check_peer_id(subject)
+        return await self._s.delegating.revoke(who, keep=keep)
+
+    async def peers(self) -> tuple[PeerDetail, ...]:
+        return self._s.peering.all()
+
+    async def peer(self, peer: str) -> PeerDetail:
+        return self._s.peering.one(peer)
+
+    async def ban_peer(self, peer: str, *, for_ms: int | None) -> PeerDetail:
+        return await self._s.peering.ban(peer, for_ms)
+
+    async def unban_peer(self, peer: str) -> None:
+        await self._s.peering.unban(peer)
 
     # Working memory
 
@@ -287,12 +260,7 @@ class NodeFace:
         found = s.ledger.named(graph)
         await self._have_room(found)
         args = ShareArgs(found.id, bytes(s.signing.default_agent), check_name(name), ttl_ms)
-        try:
-            record = await s.sharing.share_at_once(args)
-        except MisuseError:
-            # A job of its own keeps what stood in the way, for who looks later.
-            return await self._submit(s.sharing.share, args)
-        return await self._shared(record)
+        return await self._shared(await s.sharing.share_at_once(args))
 
     async def share_data(
         self,
@@ -329,26 +297,35 @@ class NodeFace:
     async def endorse(self, graph: str, reference: str, *, reason: str, withdraw: bool) -> JobView:
         s = self._s
         found, _, view = self._version(graph, reference)
-        args = EndorseArgs(
-            SubjectArgs.of(found.id, view.key), bytes(s.signing.default_agent), withdraw=withdraw, reason=reason
-        )
+        agent = s.signing.default_agent
+        if agent in (view.key.author, *view.principals) and not withdraw:
+            raise MisuseError(f"{view.key.asset} is your own: an endorsement counts from somebody else only")
+        args = EndorseArgs(SubjectArgs.of(found.id, view.key), bytes(agent), withdraw=withdraw, reason=reason)
         return await self._submit(s.verifying.endorse, args)
 
     async def verify(self, graph: str, reference: str, *, deadline_ms: int | None) -> JobView:
         s = self._s
         found, _, view = self._version(graph, reference)
+        if found.head is None or found.head.quorum.is_none:
+            raise MisuseError(
+                f"{found.name} has no quorum, so nothing can be verified in it: its owner sets one with "
+                "`p2pmem graph members --m M`, once there are members who are verifiers"
+            )
         until_ms = deadline_ms or s.clock.now_ms() + DEADLINE_DEFAULT_MS
         if until_ms <= s.clock.now_ms():
             raise MisuseError("the deadline has passed; give one that is to come")
         args = VerifyArgs(SubjectArgs.of(found.id, view.key), bytes(s.signing.default_agent), until_ms)
-        return await self._submit(s.verifying.verify, args)
+        job = await s.verifying.ask(args, at_least_until_ms=deadline_ms)
+        return await self._settled(await self._desk.settle(job))
 
     async def _have_room(self, graph: LedgerGraph) -> None:
         """Back-pressure: who shares faster than members take it waits here."""
         await self._s.exchange.room(graph.id)
 
     async def _submit(self, handler: Handler[Any, Any], args: Any) -> JobView:
-        view = await self._desk.submit(handler, args)
+        return await self._settled(await self._desk.submit(handler, args))
+
+    async def _settled(self, view: JobView) -> JobView:
         if view.state == State.SUCCEEDED.value:
             await self._seen(self._s.ledger.position)
         return view
@@ -357,6 +334,15 @@ class NodeFace:
         """One's own write is visible to one's own reads when a call returns."""
         with trio.move_on_after(5):
             await self._s.projector.reached(position)
+
+    async def attest(self, graph: str, reference: str) -> JobView:
+        s = self._s
+        found, _, view = self._version(graph, reference)
+        if s.registering is None:
+            raise MisuseError("this node has no chain: set chain.rpc and chain.contract in its configuration")
+        s.registering.check(found)
+        s.certifying.certificate(found, view)
+        return await self._submit(s.registering.attest, AttestArgs(SubjectArgs.of(found.id, view.key)))
 
     async def retract(
         self, graph: str, reference: str, *, reason: str, successor: int | None, erase: bool
@@ -367,7 +353,7 @@ class NodeFace:
         body = Retract(view.key.author, view.key.name, view.key.version, mode, successor, reason)
         agent = view.key.author if s.signing.holds(view.key.author) else s.signing.default_agent
         shown = s.showing.version(found, asset, view, Floor())
-        await s.outgoing.admit(s.signing.envelope(found, agent, Kind.RETRACT, body))
+        await s.outgoing.admit(Ready(s.signing.envelope(found, agent, Kind.RETRACT, body)))
         await self._seen(s.ledger.position)
         after = asset_view(found.set, view.key.asset, s.clock.now_ms())
         return next(
@@ -377,27 +363,19 @@ class NodeFace:
     # Reviews
 
     async def reviews(self) -> tuple[ReviewView, ...]:
-        s = self._s
-        return tuple(
-            ReviewView(
-                id=f"{it.subject.root.hex()}.{it.verifier}",
-                graph=str(s.ledger.graph(it.graph).name),
-                reference=f"{it.subject.asset}@{it.subject.version}",
-                root=hex_id(it.subject.root),
-                proposer=str(it.proposer),
-                deadline_ms=it.deadline_ms,
-                policy=s.duties.policy,
-            )
-            for it in s.duties.open_reviews()
-        )
+        return tuple(map(self._trust.review_view, self._s.duties.open_reviews()))
+
+    async def review(self, review: str) -> ReviewDetail:
+        return self._trust.review(review)
 
     async def decide_review(self, review: str, *, approve: bool, reason: str) -> JobView:
         s = self._s
-        for it in s.duties.open_reviews():
-            if f"{it.subject.root.hex()}.{it.verifier}" == review:
-                job = await s.duties.submit(it, Decision.APPROVE if approve else Decision.REJECT, reason)
-                return await self._desk.settle(job)
-        raise NotFoundError(f"no review {review[:20]!r} is open; `p2pmem review list` shows those that are")
+        it = self._trust.open_review(review)
+        if not s.signing.holds(it.verifier):
+            raise MisuseError(f"the key of {it.verifier} is in a wallet outside: `p2pmem sign prepare verdict`")
+        return await self._desk.settle(
+            await s.duties.submit(it, Decision.APPROVE if approve else Decision.REJECT, reason)
+        )
 
     # Jobs
 
@@ -425,22 +403,23 @@ class NodeFace:
     # Reading
 
     def _version(self, graph: str, reference: str) -> tuple[LedgerGraph, AssetView, VersionView]:
-        """A version by reference: the one named, or the newest that is visible."""
+        """A version by reference, to say something about it."""
         s = self._s
         found = s.ledger.named(graph)
-        key, number = parse_reference(reference, s.signing.default_agent)
-        asset = asset_view(found.set, key, s.clock.now_ms())
-        candidates = [it for it in asset.versions if number in (None, it.key.version)]
-        visible = [it for it in candidates if it.is_visible]
-        chosen = visible if number is None else candidates
-        if not chosen:
-            raise NotFoundError(f"{reference} is not in {found.name}: it has expired, was retracted, or never came")
-        return found, asset, chosen[0]
+        return found, *find_version(found, reference, s.signing.default_agent, s.clock.now_ms())
 
-    async def versions(self, graph: str, *, layer: Layer | None, min_trust: str | None) -> tuple[face.VersionView, ...]:
+    def _readable(self, graph: str, reference: str) -> tuple[LedgerGraph, AssetView, VersionView]:
+        """A version by reference, to read it."""
         s = self._s
         found = s.ledger.named(graph)
-        floor = Floor(Trust.parse(min_trust)) if min_trust else None
+        return found, *find_readable(found, reference, s.signing.default_agent, s.clock.now_ms())
+
+    async def versions(
+        self, graph: str, *, layer: Layer | None, min_trust: str | None, min_m: int = 0
+    ) -> tuple[face.VersionView, ...]:
+        s = self._s
+        found = s.ledger.named(graph)
+        floor = Floor(Trust.parse(min_trust or "SelfAttested"), min_m) if min_trust or min_m else None
         now_ms = s.clock.now_ms()
         views: list[face.VersionView] = []
         for key in sorted(found.set.assets()):
@@ -450,37 +429,38 @@ class NodeFace:
         return tuple(view for view in views if layer in (None, view.layer))
 
     async def version(self, graph: str, reference: str) -> face.VersionView:
-        found, asset, view = self._version(graph, reference)
+        found, asset, view = self._readable(graph, reference)
         return self._s.showing.version(found, asset, view, Floor())
 
+    async def history(self, graph: str, reference: str) -> HistoryView:
+        key, _ = parse_reference(reference, self._s.signing.default_agent)
+        return self._trust.history(self._s.ledger.named(graph), key)
+
+    async def diff(self, graph: str, reference: str, *, other: int | None) -> DiffView:
+        found, asset, view = self._readable(graph, reference)
+        return self._trust.diff(found, view, asset, other)
+
+    async def explain(self, graph: str, reference: str) -> Explanation:
+        found, asset, view = self._readable(graph, reference)
+        return self._trust.explain(found, asset, view)
+
+    async def roster(self, graph: str) -> bytes:
+        return roster_file(self._s.ledger.named(graph))
+
     async def content(self, graph: str, reference: str) -> bytes:
-        _, _, view = self._version(graph, reference)
+        _, _, view = self._readable(graph, reference)
         data = self._s.ledger.content(view.content_hash)
         if data is None or view.hidden_by is not None:
             raise NotFoundError(f"the content of {reference} is not held here")
         return data
 
     async def certificate(self, graph: str, reference: str) -> CertificateView:
-        found, _, view = self._version(graph, reference)
+        found, _, view = self._readable(graph, reference)
         return self._s.certifying.certificate(found, view)
 
     async def proof(self, graph: str, reference: str, statement: str) -> dict[str, object]:
-        found, _, view = self._version(graph, reference)
-        content = check_canonical(await self.content(graph, reference))
-        line = statement.strip().encode() + b"\n"
-        lines = content.lines()
-        if line not in lines:
-            raise MisuseError(f"{reference} does not hold that statement; give one line of its canonical N-Quads")
-        proof = prove(lines, lines.index(line))
-        return {
-            "graph": str(found.name),
-            "reference": f"{view.key.asset}@{view.key.version}",
-            "statement": line.decode(),
-            "root": hex_id(content.root),
-            "leaves": content.line_count,
-            "leaf": hex_id(proof.leaf),
-            "proof": [hex_id(sister) for sister in proof.hashes],
-        }
+        found, _, view = self._readable(graph, reference)
+        return statement_proof(found, view, check_canonical(await self.content(graph, reference)), statement)
 
     async def recall(
         self, question: str, *, graph: str | None, min_trust: str | None, min_m: int, limit: int
@@ -493,14 +473,14 @@ class NodeFace:
         return answer
 
     async def query(
-        self, sparql: str, *, graph: str, view: Layer | None, min_trust: str | None, at_least: int
+        self, sparql: str, *, graph: str, view: Layer | None, min_trust: str | None, at_least: int, min_m: int = 0
     ) -> face.QueryAnswer:
         """Over the aggregates of one floor; GRAPH sees `_meta`. What has expired is swept before it is asked."""
         s = self._s
         found = s.ledger.named(graph)
-        floor = Trust.parse(min_trust) if min_trust else Trust.SELF_ATTESTED
+        floor = Floor(Trust.parse(min_trust) if min_trust else Trust.SELF_ATTESTED, min_m)
         layers = [view] if view else [Layer.SHARED, Layer.PUBLISHED]
-        graphs = [*floor_graphs(found.name, [it for it in layers if it is not Layer.WORKING], floor)]
+        graphs = [*floor_graphs(found, [it for it in layers if it is not Layer.WORKING], floor)]
         if Layer.WORKING in layers:
             graphs.append(working_iri(found.name))
         await s.keeper.sweep()
@@ -511,6 +491,22 @@ class NodeFace:
             at_least=max(at_least, s.ledger.position),
         )
         return s.showing.answer(answer)
+
+    # Signing by wallets outside
+
+    async def agents(self) -> tuple[AgentView, ...]:
+        return self._wallets.agents()
+
+    async def add_agent(self, address: str, *, label: str) -> AgentView:
+        return await self._wallets.add(address, label)
+
+    async def sign_prepare(self, request: SignRequest) -> SignView:
+        return await self._wallets.prepare(request)
+
+    async def sign_submit(self, id: str, *, signature: str) -> SignedView:
+        signed = await self._wallets.submit(id, signature)
+        await self._seen(self._s.ledger.position)
+        return signed
 
     # Following
 
@@ -527,26 +523,3 @@ class NodeFace:
 
 def _newer(ledger: Ledger, position: int) -> Callable[[], bool]:
     return lambda: ledger.position > position
-
-
-def _roles(words: tuple[str, ...]) -> Role:
-    """Roles by their words; every member reads."""
-    roles = Role(0)
-    for word in words:
-        try:
-            roles |= Role[word.upper()]
-        except KeyError:
-            known = ", ".join(str(role.name).lower() for role in Role)
-            raise MisuseError(f"{word!r} is no role; the roles are {known}") from None
-    return roles
-
-
-def _member(new: NewMember, now_ms: int) -> Member:
-    return Member(Address.parse(new.address), _roles(new.roles) | Role.READER, new.label, now_ms)
-
-
-def _access(word: str) -> Access:
-    try:
-        return Access[word.upper()]
-    except KeyError:
-        raise MisuseError(f"access is gated or open, not {word!r}") from None

@@ -17,7 +17,7 @@ from typing import Final
 import trio
 from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.names import Address, AssetKey, GraphId, GraphName
-from p2pmem_protocol.trust import Trust
+from p2pmem_protocol.trust import Trust, TrustReport
 from p2pmem_protocol.view import asset_view
 
 from p2pmem.face import Layer
@@ -28,7 +28,14 @@ from p2pmem.ledger.ledger import Ledger
 from p2pmem.ledger.lifecycle import LifecycleStep, Transition, asset_statements, event_statements, subject_of
 from p2pmem.recall.passages import extract_passages
 from p2pmem.recall.text_index import TextChange, TextEntry, TextIndex, TextMark
-from p2pmem.services.placing import Placed, aggregate_iri, asset_of, placements, working_iri
+from p2pmem.services.placing import (
+    Placed,
+    aggregate_iri,
+    asset_of,
+    best_report,
+    placements,
+    working_iri,
+)
 from p2pmem.store.placement import MetaChange, Placement, StoreChange
 from p2pmem.store.projection import OxigraphProjection
 
@@ -80,7 +87,7 @@ class _Meta:
 
     graph_iri: str
     steps: list[LifecycleStep]
-    trust: str | None
+    trust: TrustReport | None
 
     def read(self) -> MetaChange:
         last = self.steps[-1]
@@ -130,6 +137,7 @@ class Projector:
         self._placed: dict[tuple[GraphId, AssetKey], dict[str, _Stands | None]] = {}
         self._waiting: list[tuple[int, int, trio.Event]] = []
         self._number = 0
+        self._busy = trio.Lock()
 
     @property
     def position(self) -> int:
@@ -145,7 +153,8 @@ class Projector:
         task_status.started()
         while True:
             await self._ledger.until(lambda: self._ledger.position > self.position)
-            await self._follow()
+            async with self._busy:
+                await self._follow()
 
     async def reached(self, position: int) -> None:
         """Return once both projections are at `position` or beyond. Cancel it with a scope.
@@ -172,6 +181,13 @@ class Projector:
             return max(self._store.position, self._text.position) > 0
         positions = (self._store.position, self._text.position)
         return min(positions) == 0 or max(positions) > self._ledger.position
+
+    async def renew(self) -> None:
+        """Make both anew in files of their own, so that nothing that was dropped is left in any."""
+        async with self._busy:
+            await self._store.renew()
+            await self.rebuild()
+            await self._text.compact()
 
     async def rebuild(self) -> None:
         """Make both projections anew from the ledger."""
@@ -258,7 +274,7 @@ class Projector:
         view = asset_view(graph.set, key, now_ms)
         before = self._placed.get((graph.id, key), {})
         stands: dict[str, _Stands | None] = {}
-        for placed in placements(graph.name, view):
+        for placed in placements(graph, view):
             now = _stands(graph.name, placed)
             content = self._content(now, before.get(placed.graph_iri))
             if content is None:
@@ -272,8 +288,7 @@ class Projector:
         change.drops.extend(sorted(before.keys() - stands.keys()))
         change.stands[graph.id, key] = stands
         if rows.steps:
-            best = max((version.trust.level for version in view.visible()), default=None)
-            change.metas.append(_Meta(graph.name.meta_iri, rows.steps, best.word if best is not None else None))
+            change.metas.append(_Meta(graph.name.meta_iri, rows.steps, best_report(view)))
 
     def _content(self, now: _Stands, was: _Stands | None) -> bytes | None:
         """The content to place; empty when nothing of it is to be written, None when it is not held."""
@@ -295,7 +310,7 @@ def _note(entry: TextEntry, now: _Stands, was: _Stands | None, content: bytes, c
 def _stands(name: GraphName, placed: Placed) -> _Stands:
     view = placed.view
     return _Stands(
-        aggregate_iri(name, placed.layer, placed.low, placed.high),
+        aggregate_iri(name, placed.layer, placed.low, placed.high, placed.m_range),
         view.content_hash,
         view.key.version,
         view.key.root,

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from p2pmem_jobs import JobRecord, State
+from p2pmem_protocol.envelope import Envelope
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.evidence import Evidence
 from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.names import ADDRESS_BYTES, Address, AssetKey, GraphId, check_name, hex_id
 from p2pmem_protocol.records import SealedRecord
+from p2pmem_protocol.roster import Header
 from p2pmem_protocol.trust import Floor, Line, TrustReport
 from p2pmem_protocol.view import Anchored, AssetView, VersionView, copies
 
 from p2pmem import face
 from p2pmem.face import (
     AnchorView,
+    BranchView,
     ChangeEvent,
     DraftView,
     GraphView,
     JobView,
     Layer,
     MemberView,
+    QuotaView,
     SignerView,
     TrustView,
 )
@@ -81,7 +86,24 @@ class Showing:
             chain=limits.chain,
             contract=str(limits.contract),
             trouble=graph.trouble,
+            root=str(graph.name.creator),
+            quotas=QuotaView(
+                limits.quotas.live_bytes,
+                limits.quotas.live_items,
+                limits.quotas.durable_items,
+                limits.quotas.content_bytes,
+            ),
+            branches=tuple(_branch(it.header) for it in map(graph.headers.get, graph.headers.head().branches) if it),
         )
+
+    def _delegated_label(self, records: Sequence[SealedRecord]) -> str:
+        """What a principal calls the agent, when the agent is not listed itself."""
+        for record in records:
+            data = self._ledger.raw(record.id) if record.delegated else None
+            delegation = Envelope.decode(data).delegation if data is not None else None
+            if delegation is not None:
+                return delegation.delegation.label
+        return ""
 
     def draft(self, graph: LedgerGraph, draft: Draft) -> DraftView:
         seal = draft.seal.seal if draft.seal else None
@@ -110,7 +132,7 @@ class Showing:
             iri=layer_iri(graph.name, layer, view),
             author=str(key.author),
             principal=str(view.principals[0]) if view.principals else str(key.author),
-            author_label=graph.label_of(key.author),
+            author_label=graph.label_of(key.author) or self._delegated_label(live),
             name=key.name,
             version=key.version,
             root=hex_id(key.root),
@@ -235,6 +257,17 @@ class Showing:
             return None
         claim = min(claims, key=lambda record: record.id)
         return AnchorView(Anchored.CLAIMED.value, claim.chain, str(claim.contract), "", 0, hex_id(claim.batch_root))
+
+
+def _branch(header: Header) -> BranchView:
+    return BranchView(
+        hex_id(header.id),
+        header.version,
+        header.term,
+        str(header.owner),
+        str(header.signer),
+        f"serial {header.quorum_serial}",
+    )
 
 
 def _bytes(value: object) -> bytes:

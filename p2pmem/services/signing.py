@@ -29,10 +29,29 @@ class Previous:
 class Signing:
     """Signs as an agent of this node. Nothing here is admitted or sent."""
 
-    def __init__(self, ledger: Ledger, keyring: Keyring, acting: dict[Address, SignedActFor] | None = None) -> None:
+    def __init__(self, ledger: Ledger, keyring: Keyring) -> None:
         self._ledger = ledger
         self._keyring = keyring
-        self._acting = acting if acting is not None else {}
+        self._acting: tuple[SignedActFor, ...] = ()
+        self.outside: dict[Address, str] = {}
+        """Agents whose keys are in wallets elsewhere, with their labels."""
+
+    def act_for(self, acting: tuple[SignedActFor, ...]) -> None:
+        """From now on agents that a graph does not list speak under these delegations."""
+        self._acting = acting
+
+    def acting_in(self, graph: LedgerGraph, agent: Address) -> SignedActFor | None:
+        """Under which delegation an agent speaks in a graph: none where it is listed itself, or nobody's member."""
+        if graph.is_member(agent):
+            return None
+        usable = [
+            it
+            for it in self._acting
+            if it.delegation.agent == agent
+            and graph.is_member(it.delegation.principal)
+            and not self._ledger.is_delegation_revoked(it.delegation.principal, agent, it.delegation.serial)
+        ]
+        return max(usable, key=lambda it: it.delegation.serial, default=None)
 
     @property
     def default_agent(self) -> Address:
@@ -41,14 +60,18 @@ class Signing:
     def holds(self, agent: Address) -> bool:
         return agent in self._keyring
 
+    def speaks_for(self, agent: Address) -> bool:
+        """Whether this node holds its key, or hands it what it is to sign."""
+        return agent in self._keyring or agent in self.outside
+
     def agents(self) -> tuple[Address, ...]:
         return self._keyring.addresses
 
     def seal(
         self, graph: LedgerGraph, agent: Address, name: str, subgraph: str, content: Content, previous: Previous
-    ) -> SignedSeal:
-        """Seal `content` as the version after `previous`."""
-        seal = Seal(
+    ) -> Seal:
+        """The seal of `content` as the version after `previous`, unsigned."""
+        return Seal(
             network=self._ledger.network,
             graph=graph.id,
             subgraph=subgraph,
@@ -59,14 +82,23 @@ class Signing:
             previous=previous.root,
             author=agent,
         )
-        return seal.sign(self._keyring.get(agent))
+
+    def sign_seal(self, seal: Seal) -> SignedSeal:
+        return seal.sign(self._keyring.get(seal.author))
 
     def envelope(
         self, graph: LedgerGraph, agent: Address, kind: Kind, body: Body, *, expires_at_ms: int = NEVER
     ) -> Envelope:
         """An envelope of `agent`, issued now. It shows the agent's delegation when the agent itself is not listed."""
-        acting = None if graph.is_member(agent) else self._acting.get(agent)
-        unsigned = Unsigned(
+        key = self._keyring.get(agent)
+        return self.unsigned(graph, agent, kind, body, expires_at_ms=expires_at_ms).sign(key)
+
+    def unsigned(
+        self, graph: LedgerGraph, agent: Address, kind: Kind, body: Body, *, expires_at_ms: int = NEVER
+    ) -> Unsigned:
+        """The same without its signature."""
+        acting = self.acting_in(graph, agent)
+        return Unsigned(
             network=self._ledger.network,
             graph=graph.id,
             kind=kind,
@@ -77,7 +109,6 @@ class Signing:
             expires_at_ms=expires_at_ms,
             body=body,
         )
-        return unsigned.sign(self._keyring.get(agent))
 
     def sealed_body(self, seal: SignedSeal, content: bytes) -> Sealed:
         return Sealed(seal, ContentRef.of(content))

@@ -45,17 +45,32 @@ class Holdings(Protocol):
 
     def triples_about(self, graph: ox.NamedNode, subject: ox.NamedNode) -> set[ox.Triple]: ...
 
+    def has_about(self, graph: ox.NamedNode, subject: ox.NamedNode | ox.BlankNode | ox.Triple) -> bool: ...
+
     def holders(self, aggregate: ox.NamedNode, triple: ox.Triple) -> int: ...
 
 
 @dataclass(slots=True)
 class Plan:
-    """Graphs that go whole, quads that leave, quads that come; to be done in this order, together or not at all."""
+    """Graphs that go whole, quads that leave, quads that come; to be done in this order, together or not at all.
+
+    `texts` are triples that come, by graph, as they are written: what is new in every respect is most of all, and to
+    make quads of it costs more than to store it.
+    """
 
     drop_graphs: list[ox.NamedNode] = field(default_factory=list)
     delete: list[ox.Quad] = field(default_factory=list)
     insert: list[ox.Quad] = field(default_factory=list)
+    texts: dict[ox.NamedNode, list[str]] = field(default_factory=dict)
     assets_gained: int = 0
+
+    def add_texts(self, graph: ox.NamedNode, texts: Iterable[str]) -> None:
+        self.texts.setdefault(graph, []).extend(texts)
+
+    @property
+    def inserted(self) -> int:
+        """How many quads come."""
+        return len(self.insert) + sum(map(len, self.texts.values()))
 
 
 def plan_change(holdings: Holdings, put: Sequence[Placement], drop: Sequence[str], meta: Sequence[MetaChange]) -> Plan:
@@ -135,6 +150,13 @@ def _plan_put(plan: Plan, holdings: Holdings, tally: _Tally, placement: Placemen
     if holdings.aggregate_of(aggregate) is not None:
         raise MisuseError(f"<{aggregate.value}> is the graph of an asset; an aggregate is a graph of its own")
     before = holdings.aggregate_of(graph)
+    if before is None and graph not in plan.drop_graphs and b"_:" not in placement.content and _is_flat(triples):
+        texts = [str(triple) for triple in triples]
+        plan.add_texts(graph, texts)
+        tally.join_new(aggregate, triples, texts)
+        plan.assets_gained += 1
+        plan.add_texts(MEMBERSHIP, (f"{graph} {IN_AGGREGATE} {aggregate}",))
+        return
     old = holdings.triples_of(graph) if before is not None else set()
     plan.delete += [ox.Quad(t.subject, t.predicate, t.object, graph) for t in old - triples]
     plan.insert += [ox.Quad(t.subject, t.predicate, t.object, graph) for t in triples - old]
@@ -150,7 +172,31 @@ def _plan_put(plan: Plan, holdings: Holdings, tally: _Tally, placement: Placemen
     plan.insert.append(ox.Quad(graph, IN_AGGREGATE, aggregate, MEMBERSHIP))
 
 
+def _is_flat(triples: set[ox.Triple]) -> bool:
+    return not any(isinstance(triple.object, ox.Triple) for triple in triples)
+
+
 def _plan_meta(plan: Plan, holdings: Holdings, changes: Sequence[MetaChange]) -> None:
+    reset = [(change.graph_iri, subject) for change in changes for subject in change.reset_subjects]
+    if len(set(reset)) == len(reset) and not any(change.remove or change.clear for change in changes):
+        _plan_meta_growing(plan, holdings, changes)
+    else:
+        _plan_meta_changing(plan, holdings, changes)
+
+
+def _plan_meta_growing(plan: Plan, holdings: Holdings, changes: Sequence[MetaChange]) -> None:
+    """Each change says all of its own subjects, and takes nothing away that another one says."""
+    for change in changes:
+        graph = named(change.graph_iri)
+        if graph not in plan.texts and holdings.aggregate_of(graph) is not None:
+            raise MisuseError(f"<{graph.value}> is the graph of an asset; change it by a placement")
+        for iri in change.reset_subjects:
+            going = holdings.triples_about(graph, named(iri))
+            plan.delete += [ox.Quad(t.subject, t.predicate, t.object, graph) for t in going]
+        plan.add_texts(graph, map(str, meta_triples(change.graph_iri, change.add)))
+
+
+def _plan_meta_changing(plan: Plan, holdings: Holdings, changes: Sequence[MetaChange]) -> None:
     come: dict[ox.NamedNode, _Coming] = {}
     gone: dict[ox.NamedNode, set[ox.Triple]] = {}
     for change in changes:
@@ -187,17 +233,43 @@ def _meta_leaving(holdings: Holdings, change: MetaChange, graph: ox.NamedNode, c
     return going
 
 
+_Subject = ox.NamedNode | ox.BlankNode | ox.Triple
+
+
 class _Tally:
     """By how much the number of holders of each triple of each aggregate changes, over the whole plan."""
 
     def __init__(self, holdings: Holdings) -> None:
         self._holdings = holdings
         self._change: dict[ox.NamedNode, Counter[ox.Triple]] = {}
+        # Triples of subjects of which an aggregate says nothing yet: nobody holds them, so nobody need be asked.
+        self._counted: dict[ox.NamedNode, set[_Subject]] = {}
+        self._new: dict[ox.NamedNode, dict[_Subject, list[tuple[ox.Triple, str]]]] = {}
 
     def join(self, aggregate: ox.NamedNode, triples: set[ox.Triple]) -> None:
         change = self._change.setdefault(aggregate, Counter())
+        counted = self._counted.setdefault(aggregate, set())
+        new = self._new.get(aggregate, {})
         for triple in triples:
             change[triple] += 1
+            subject = triple.subject
+            counted.add(subject)
+            # What was new is not any more, when another asset of this call speaks of it.
+            for earlier, _ in new.pop(subject, ()):
+                change[earlier] += 1
+
+    def join_new(self, aggregate: ox.NamedNode, triples: set[ox.Triple], texts: list[str]) -> None:
+        """As `join`, for an asset that is in no aggregate, with its triples as they are written."""
+        by_subject: dict[_Subject, list[tuple[ox.Triple, str]]] = {}
+        for triple, text in zip(triples, texts, strict=True):
+            by_subject.setdefault(triple.subject, []).append((triple, text))
+        new = self._new.setdefault(aggregate, {})
+        for subject, its in by_subject.items():
+            known = subject in new or subject in self._counted.get(aggregate, ())
+            if known or self._holdings.has_about(aggregate, subject):
+                self.join(aggregate, {triple for triple, _ in its})
+            else:
+                new[subject] = its
 
     def leave(self, aggregate: ox.NamedNode, triples: set[ox.Triple]) -> None:
         change = self._change.setdefault(aggregate, Counter())
@@ -206,6 +278,8 @@ class _Tally:
 
     def settle(self, plan: Plan) -> None:
         """Write into the plan what the aggregates and their tallies gain and lose."""
+        for aggregate, subjects in self._new.items():
+            plan.add_texts(aggregate, (text for its in subjects.values() for _, text in its))
         for aggregate, changes in self._change.items():
             for triple, change in changes.items():
                 if change != 0:

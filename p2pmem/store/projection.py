@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -53,6 +54,8 @@ FORMAT = 1
 _FLUSH_QUADS = 20_000
 """Quads written before they are flushed to files. RocksDB would keep more than ten times as many in memory, some 10 KB
 for an asset of five statements; a flush takes 20 to 200 ms."""
+
+_LETS_GO_S = 30.0
 
 _ASSETS = ox.NamedNode(INTERNAL + "assets")
 _FORMAT = ox.NamedNode(INTERNAL + "format")
@@ -199,6 +202,12 @@ class OxigraphProjection:
             await self._blocking.run(self._clear)
         log.info("store.cleared")
 
+    async def renew(self) -> None:
+        """Empty the store as `clear` does, and begin with new files: nothing that was deleted is left in any."""
+        async with self._writer:
+            await self._blocking.run(self._renew)
+        log.info("store.renewed")
+
     async def reached(self, position: int) -> None:
         """Return once the store is at `position` or beyond. Waits for as long as it takes; cancel it with a scope."""
         async with self._moved:
@@ -298,9 +307,9 @@ class OxigraphProjection:
         self._placements += len(change.put)
         self._drops += len(change.drop)
         self._meta_changes += len(change.meta)
-        self._inserted += len(plan.insert)
+        self._inserted += plan.inserted
         self._deleted += len(plan.delete)
-        self._unflushed += len(plan.insert) + len(plan.delete)
+        self._unflushed += plan.inserted + len(plan.delete)
         if self._unflushed >= _FLUSH_QUADS:
             self._flush()
 
@@ -323,6 +332,25 @@ class OxigraphProjection:
             self._store.clear()
             self._position = self._assets = 0
             _stamp(self._store)
+
+    def _renew(self) -> None:
+        if self._path is None:
+            self._clear()
+            return
+        self._open_store = None
+        destroy_projection(self._path)
+        end_s = time.monotonic() + _LETS_GO_S
+        while True:
+            # A look-up that runs in another thread holds the old files until it returns.
+            try:
+                self._open_store = _open(self._path)
+            except ProjectionUnusable:
+                if time.monotonic() >= end_s:
+                    raise
+                time.sleep(0.02)
+            else:
+                break
+        self._position = self._assets = 0
 
     def _query(
         self,
@@ -487,6 +515,9 @@ class _Held:
 
     def triples_about(self, graph: ox.NamedNode, subject: ox.NamedNode) -> set[ox.Triple]:
         return {quad.triple for quad in self._store.quads_for_pattern(subject, None, None, graph)}
+
+    def has_about(self, graph: ox.NamedNode, subject: ox.NamedNode | ox.BlankNode | ox.Triple) -> bool:
+        return next(iter(self._store.quads_for_pattern(subject, None, None, graph)), None) is not None
 
     def holders(self, aggregate: ox.NamedNode, triple: ox.Triple) -> int:
         if ox.Quad(triple.subject, triple.predicate, triple.object, aggregate) not in self._store:

@@ -7,7 +7,7 @@ that live for this one call hand over row i's terms. What is bound is never text
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyoxigraph as ox
@@ -40,8 +40,9 @@ def compile_plan(plan: Plan) -> Transaction:
     functions: dict[ox.NamedNode, Bound] = {}
     for verb, quads in (("DELETE", plan.delete), ("INSERT", plan.insert)):
         plain = [quad for quad in quads if _is_plain(quad)]
-        if plain:
-            operations.append(f"{verb} DATA {{ {_text_of(plain)} }}")
+        texts = plan.texts if verb == "INSERT" else {}
+        if plain or texts:
+            operations.append(f"{verb} DATA {{ {_text_of(plain, texts)} }}")
         if len(plain) < len(quads):
             bound = [quad for quad in quads if not _is_plain(quad)]
             operations.append(_bind(verb, bound, functions))
@@ -52,8 +53,8 @@ def _is_plain(quad: ox.Quad) -> bool:
     return isinstance(quad.subject, ox.NamedNode) and isinstance(quad.object, ox.NamedNode | ox.Literal)
 
 
-def _text_of(quads: Iterable[ox.Quad]) -> str:
-    by_graph: dict[str, list[str]] = {}
+def _text_of(quads: Iterable[ox.Quad], texts: Mapping[ox.NamedNode, Sequence[str]]) -> str:
+    by_graph = {str(graph): list(lines) for graph, lines in texts.items()}
     for quad in quads:
         by_graph.setdefault(str(quad.graph_name), []).append(str(quad.triple))
     return " ".join(f"GRAPH {graph} {{ {' . '.join(lines)} }}" for graph, lines in by_graph.items())

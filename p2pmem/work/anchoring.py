@@ -15,9 +15,8 @@ import sqlite3
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from p2pmem_jobs import Context, Handler, Happened, Looked, Queue, TransientError
+from p2pmem_jobs import Context, Handler, Queue
 from p2pmem_protocol.bodies import Anchor, AnchoredAsset
-from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.limits import ANCHOR_ASSETS_MAX
 from p2pmem_protocol.merkle import Tree
@@ -29,13 +28,13 @@ from p2pmem.ledger.ledger import ChainFact, Ledger
 from p2pmem.services.chain_facts import ChainFacts
 from p2pmem.services.signing import Signing
 from p2pmem.work.outgoing import RETRY, Outgoing, Ready, classify_error
+from p2pmem.work.transacting import transact
 from p2pmem.work.verifying import SubjectArgs, seal_digest, version_view
 
 if TYPE_CHECKING:
     from p2pmem.chain.seam import Chain, SignedTransaction
 
 COMPANY_S: Final = 0.3
-ATTEMPTS_MAX: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +94,16 @@ class AnchoringJobs:
         if not batch.versions:
             return AnchorResult(bytes(32), 0, bytes(32), 0)
         tree = Tree.of_values(batch.digests)
-        for attempt in range(1, ATTEMPTS_MAX + 1):
-            transaction = await self._sign(ctx, tree, attempt)
-            block = await self._send(ctx, transaction, tree.root, attempt)
-            if block is not None:
-                await self._admit(ctx, graph, Address(args.agent), batch, tree, transaction, block)
-                return AnchorResult(tree.root, tree.leaf_count, transaction.hash, block)
-        raise TransientError(f"{ATTEMPTS_MAX} transactions were overtaken by others of the same sender")
+
+        async def found() -> int | None:
+            anchored = await self._chain.anchored(tree.root)
+            return anchored.block_number if anchored else None
+
+        transaction, block = await transact(
+            ctx, self._chain, lambda: self._chain.prepare_anchor(tree.root, tree.leaf_count), found
+        )
+        await self._admit(ctx, graph, Address(args.agent), batch, tree, transaction, block)
+        return AnchorResult(tree.root, tree.leaf_count, transaction.hash, block)
 
     def _collect(self, graph: LedgerGraph) -> Collected:
         now_ms = self._ledger.clock.now_ms()
@@ -113,38 +115,6 @@ class AnchoringJobs:
                 versions.append(key)
                 digests.append(seal_digest(self._ledger, graph, view))
         return Collected([SubjectArgs.of(graph.id, key) for key in versions], digests)
-
-    async def _sign(self, ctx: Context, tree: Tree, attempt: int) -> SignedTransaction:
-        """Sign and store before anything is sent: after a crash it is this transaction that is looked for."""
-        from p2pmem.chain import transactions
-
-        async def sign() -> bytes:
-            return (await self._chain.prepare_anchor(tree.root, tree.leaf_count)).raw
-
-        return transactions.decode(await ctx.step(f"sign-{attempt}", sign, returns=bytes))
-
-    async def _send(self, ctx: Context, transaction: SignedTransaction, root: bytes, attempt: int) -> int | None:
-        """The block that it is confirmed in; None when another transaction took its nonce."""
-        from p2pmem.chain.seam import TransactionState
-
-        async def send() -> bool:
-            await self._chain.send(transaction)
-            return True
-
-        async def look_up() -> Happened[bool] | Looked:
-            fact = await self._chain.look_up(transaction)
-            # Sending the same bytes again is harmless: at most one transaction of a nonce is ever mined.
-            return Looked.NOT_HAPPENED if fact.state is TransactionState.UNKNOWN else Happened(True)
-
-        note = f"transaction 0x{transaction.hash.hex()}"
-        await ctx.effect(f"send-{attempt}", send, look_up, note=note, returns=bool)
-        fact = await self._chain.wait_confirmed(transaction)
-        if fact.state is TransactionState.MINED and fact.block is not None:
-            if not fact.succeeded:
-                raise MisuseError(f"the contract refused {note}: look at it there")
-            return fact.block.number
-        anchored = await self._chain.anchored(root)
-        return anchored.block_number if anchored else None
 
     async def _admit(
         self,

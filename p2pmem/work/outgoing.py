@@ -114,14 +114,13 @@ class Outgoing:
             batch.step(graph, key, version, transition, key.author, root)
         return Taken(self._ledger, ready, batch, stands)
 
-    async def admit(self, item: Item) -> None:
-        """Admit what was signed outside of any job; returns when it is on disk.
+    async def admit(self, ready: Ready) -> None:
+        """Admit what was signed outside of any job, with its rows; returns when it is on disk.
 
         Raises `NotAdmittedError` when the rules of the graph refuse it.
         """
-        with trio.CancelScope(shield=True):
-            taken = self.take(Ready(item))
-            await self._ledger.database.write(taken.write, taken.tell)
+        taken = self.take(ready)
+        await self._ledger.database.write(taken.write, taken.tell, shield=True)
 
     def _said_before(self, item: Item, refused: RefusedError) -> bytes | None:
         """The same statement, or of evidence one that means the same, when it is in the set already."""

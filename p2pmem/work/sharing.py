@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from p2pmem_jobs import Context, Handler, JobRecord, Queue
 from p2pmem_protocol.authoring import may_publish, may_share
 from p2pmem_protocol.content import Content
+from p2pmem_protocol.envelope import Envelope
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.kinds import Kind
+from p2pmem_protocol.limits import DAY_MS
 from p2pmem_protocol.names import Address, AssetKey, GraphId, VersionKey
 from p2pmem_protocol.view import Anchored, asset_view, copies
 
@@ -24,8 +26,7 @@ from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.ledger.lifecycle import Transition
 from p2pmem.services.chain_facts import ChainFacts
-from p2pmem.services.drafting import Drafting
-from p2pmem.services.drafting import Ready as Sealed
+from p2pmem.services.drafting import Drafting, Ready as Sealed
 from p2pmem.services.signing import Signing
 from p2pmem.work.outgoing import RETRY, InSet, Outgoing, Ready, classify_error
 
@@ -113,7 +114,7 @@ class SharingJobs:
         sealed = await self._drafting.ready(graph, key)
         expires_ms = self._may_share(graph, key, sealed, args.ttl_ms)
         done = await self._outgoing.admit_step(
-            ctx, "admit", lambda: self._ready(graph, key, sealed, Kind.SHARE, expires_ms)
+            ctx, "admit", lambda: self._signed(graph, key, sealed, Kind.SHARE, expires_ms)
         )
         return SharedResult(str(key), sealed.own.version, sealed.own.root, done.id, expires_ms)
 
@@ -129,9 +130,18 @@ class SharingJobs:
             sealed = await self._drafting.ready(graph, key)
         else:
             sealed = self._drafting.ready_new(graph, key, new.content, new.subgraph)
+        return await self._share_now(graph, key, sealed, args)
+
+    async def renew(self, args: ShareArgs) -> JobRecord:
+        """Share what was shared before once more, whatever is drafted since. As `share_at_once`."""
+        graph = self._ledger.graph(GraphId(args.graph))
+        key = AssetKey(Address(args.agent), args.name)
+        return await self._share_now(graph, key, await self._drafting.ready_again(graph, key), args)
+
+    async def _share_now(self, graph: LedgerGraph, key: AssetKey, sealed: Sealed, args: ShareArgs) -> JobRecord:
         expires_ms = self._may_share(graph, key, sealed, args.ttl_ms)
         submission = self._queue.prepare(self.share, args)
-        taken = self._outgoing.take(self._ready(graph, key, sealed, Kind.SHARE, expires_ms))
+        taken = self._outgoing.take(self._signed(graph, key, sealed, Kind.SHARE, expires_ms))
 
         def write(connection: sqlite3.Connection) -> tuple[InSet, JobRecord]:
             in_set = taken.write(connection)
@@ -147,7 +157,7 @@ class SharingJobs:
 
     def _may_share(self, graph: LedgerGraph, key: AssetKey, sealed: Sealed, ttl_ms: int | None) -> int:
         """Whether this may be shared now, and until when."""
-        expires_ms = self._expiry(graph, ttl_ms)
+        expires_ms = self.expiry(graph, ttl_ms)
         may_share(asset_view(graph.set, key, self._ledger.clock.now_ms()), sealed.own.seal.seal, expires_ms)
         return expires_ms
 
@@ -158,20 +168,30 @@ class SharingJobs:
         record = graph.set.record(envelope)
         return SharedResult(str(key), own.version, own.root, envelope, record.ends_at_ms if record else 0)
 
-    def _expiry(self, graph: LedgerGraph, ttl_ms: int | None) -> int:
+    def expiry(self, graph: LedgerGraph, ttl_ms: int | None) -> int:
+        """When what is shared now ends. Raises `MisuseError` for a life that the graph does not allow."""
         if graph.head is None:
             raise MisuseError(f"{graph.name} has no roster here yet: {graph.trouble}")
         limits = graph.head.body.limits
         life_ms = ttl_ms if ttl_ms is not None else limits.ttl_default_ms
         if not 0 < life_ms <= limits.ttl_max_ms:
             raise MisuseError(
-                f"a life of {life_ms} ms is not possible in {graph.name}: it is from 1 to {limits.ttl_max_ms} ms"
+                f"a life of {life_ms / DAY_MS:g} days is not possible in {graph.name}: "
+                f"there the most is {limits.ttl_max_ms / DAY_MS:g} days, and the least 1 ms"
             )
         return self._ledger.clock.now_ms() + life_ms
 
-    def _ready(self, graph: LedgerGraph, key: AssetKey, sealed: Sealed, kind: Kind, expires_ms: int) -> Ready:
+    def _signed(self, graph: LedgerGraph, key: AssetKey, sealed: Sealed, kind: Kind, expires_ms: int) -> Ready:
         body = self._signing.sealed_body(sealed.own.seal, sealed.content.data)
-        item = self._signing.envelope(graph, key.author, kind, body, expires_at_ms=expires_ms)
+        return self.ready(sealed, self._signing.envelope(graph, key.author, kind, body, expires_at_ms=expires_ms))
+
+    def published(self, graph: LedgerGraph, version: VersionKey) -> None:
+        """A version was published outside of any job: anchor it where the graph has a chain."""
+        if self._facts.anchors(graph):
+            self._facts.want_anchor(graph, version)
+
+    def ready(self, sealed: Sealed, item: Envelope) -> Ready:
+        """A signed share or publish, with the rows that move its draft."""
         return Ready(item, sealed.content, lambda connection: self._drafting.moved_rows(connection, sealed))
 
     async def _publish(self, ctx: Context, args: PublishArgs) -> PublishedResult:
@@ -186,7 +206,7 @@ class SharingJobs:
             own = sealed.own
             may_publish(asset_view(graph.set, key, self._ledger.clock.now_ms()), own.seal.seal)
             done = await self._outgoing.admit_step(
-                ctx, "admit", lambda: self._ready(graph, key, sealed, Kind.PUBLISH, 0)
+                ctx, "admit", lambda: self._signed(graph, key, sealed, Kind.PUBLISH, 0)
             )
         version = VersionKey(key.author, key.name, own.version, own.root)
         await self._wait_acks(ctx, graph, own.root)

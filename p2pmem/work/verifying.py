@@ -1,28 +1,33 @@
-"""endorse, verify and review.
+"""endorse and verify.
 
 endorse   check that the bytes are held; sign; admit
 verify    sign `propose` under the head's quorum; admit; wait until consensus, rejection or the deadline. When the
           quorum changes meanwhile, propose again under the new one
-review    (at a verifier) hold the bytes, recompute root and seal, apply the policy, sign a verdict, admit
+
+What a verifier does with a proposal is in `reviewing`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from p2pmem_jobs import Context, Handler, Queue, WaitedTooLongError
+import trio
+from p2pmem_jobs import Context, Handler, Job, Queue, Signal, State, WaitedTooLongError, codec
 from p2pmem_protocol.bodies import Propose
-from p2pmem_protocol.content import check_canonical
-from p2pmem_protocol.errors import MisuseError, RefusedError
-from p2pmem_protocol.evidence import Decision, Endorse, Evidence, Method, Verdict
+from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.evidence import Endorse, Evidence
+from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.limits import DAY_MS, DEADLINE_MS_MAX
-from p2pmem_protocol.names import Address, GraphId, VersionKey
+from p2pmem_protocol.names import Address, AssetKey, GraphId, VersionKey
 from p2pmem_protocol.seal import Seal
-from p2pmem_protocol.trust import Trust, TrustReport
+from p2pmem_protocol.trust import Line, Trust, TrustReport
 from p2pmem_protocol.view import VersionView, asset_view
 
+from p2pmem.ledger.batch import Delta
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.services.signing import Signing
@@ -30,6 +35,7 @@ from p2pmem.work.outgoing import RETRY, Outgoing, Ready, classify_error
 
 DEADLINE_DEFAULT_MS: Final = 7 * DAY_MS
 PROPOSALS_MAX: Final = 16
+_LIVE: Final = frozenset((State.QUEUED, State.RUNNING, State.WAITING))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +73,6 @@ class VerifyArgs:
 
 
 @dataclass(frozen=True, slots=True)
-class ReviewArgs:
-    """A verdict to give. `decision` 0 lets the policy `auto` decide."""
-
-    subject: SubjectArgs
-    quorum: bytes
-    agent: bytes
-    decision: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class SaidResult:
     """A statement of ours that is in the set."""
 
@@ -90,30 +85,37 @@ class SaidResult:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedResult:
-    """How a verification ended: the level, and its M of N in words."""
+    """How a verification ended: the level, its M of N in words, what is missing, and why it was rejected by whom."""
 
     reference: str
     level: str
     shown: str
     missing: str
+    rejections: list[str]
 
 
 class VerifyingJobs:
-    """Registers endorse, verify and review with a queue."""
+    """Registers endorse and verify with a queue. Tell it what changes by `heard`."""
 
     def __init__(self, ledger: Ledger, signing: Signing, outgoing: Outgoing, queue: Queue) -> None:
         self._ledger = ledger
         self._signing = signing
         self._outgoing = outgoing
+        self._queue = queue
+        self._asking = trio.Lock()
+        self._waited_for: dict[GraphId, dict[AssetKey, Signal]] = {}
         self.endorse: Handler[EndorseArgs, SaidResult] = queue.handler(
             "endorse", version=1, retry=RETRY, classify=classify_error, concurrency=64
         )(self._endorse)
         self.verify: Handler[VerifyArgs, VerifiedResult] = queue.handler(
             "verify", version=1, retry=RETRY, classify=classify_error, concurrency=64
         )(self._verify)
-        self.review: Handler[ReviewArgs, SaidResult] = queue.handler(
-            "review", version=1, retry=RETRY, classify=classify_error, concurrency=16
-        )(self._review)
+
+    def heard(self, delta: Delta) -> None:
+        """A change is on disk: wake who waits for a verification of what it touched."""
+        waited_for = self._waited_for.get(delta.graph, {})
+        for key in waited_for if delta.head_changed else delta.assets & waited_for.keys():
+            waited_for[key].notify()
 
     # endorse
 
@@ -124,23 +126,26 @@ class VerifyingJobs:
 
         def make() -> Ready:
             if decision is Endorse.ENDORSE:
-                self._check_held(graph, key)
+                held_content(self._ledger, graph, key)
             return Ready(self._signing.endorsement(graph, Address(args.agent), key, decision, args.reason))
 
         done = await self._outgoing.admit_step(ctx, "admit", make)
-        return SaidResult(_reference(key), done.id, decision.name.lower(), "", args.reason)
-
-    def _check_held(self, graph: LedgerGraph, key: VersionKey) -> bytes:
-        """Nobody signs what he does not hold."""
-        view = version_view(graph, key, self._ledger.clock.now_ms())
-        if view is None or not view.is_visible:
-            raise MisuseError(f"{_reference(key)} is not here: it has expired, was retracted, or never came")
-        content = self._ledger.content(view.content_hash)
-        if content is None:
-            raise MisuseError(f"the content of {_reference(key)} is not held here yet; wait until it was fetched")
-        return content
+        return SaidResult(reference_of(key), done.id, decision.name.lower(), "", args.reason)
 
     # verify
+
+    async def ask(self, args: VerifyArgs, *, at_least_until_ms: int | None) -> Job[VerifiedResult]:
+        """Submit verify, or return the job that asks for the same already: asking twice is one proposal.
+
+        A job whose deadline is before `at_least_until_ms` does not stand in the way of a new one.
+        """
+        owner = keccak256(f"{args.subject.graph.hex()}:{args.agent.hex()}:{args.subject.key}".encode()).hex()
+        async with self._asking:
+            for record in await self._queue.list(kind="verify", states=_LIVE, owner=owner):
+                known = codec.decode(record.args, VerifyArgs)
+                if at_least_until_ms is None or known.deadline_ms >= at_least_until_ms:
+                    return self._queue.job(record.id)
+            return await self._queue.submit(self.verify, args, owner=owner)
 
     async def _verify(self, ctx: Context, args: VerifyArgs) -> VerifiedResult:
         graph = self._ledger.graph(GraphId(args.subject.graph))
@@ -162,7 +167,7 @@ class VerifyingJobs:
         now_ms = self._ledger.clock.now_ms()
         view = version_view(graph, key, now_ms)
         if view is None or not view.is_visible:
-            raise MisuseError(f"{_reference(key)} is not here: it has expired, was retracted, or never came")
+            raise MisuseError(f"{reference_of(key)} is not here: it has expired, was retracted, or never came")
         deadline_ms = min(args.deadline_ms, view.lives_until_ms or args.deadline_ms, now_ms + DEADLINE_MS_MAX)
         body = Propose(key, graph.head.quorum.id)
         agent = Address(args.agent)
@@ -190,12 +195,22 @@ class VerifyingJobs:
 
         try:
             timeout_s = max(args.deadline_ms - now_ms, 0) / 1000
-            found = await ctx.wait_until(
-                f"verdicts-{round_}", end, on=self._ledger.changed, timeout_s=timeout_s, detail=detail
-            )
+            with self._signal(graph.id, key.asset) as changed:
+                found = await ctx.wait_until(f"verdicts-{round_}", end, on=changed, timeout_s=timeout_s, detail=detail)
         except WaitedTooLongError:
             return False
         return found == "quorum"
+
+    @contextmanager
+    def _signal(self, graph: GraphId, key: AssetKey) -> Iterator[Signal]:
+        """Notified when this asset or the head changes: thousands may wait, and each looks only when it must."""
+        waited_for = self._waited_for.setdefault(graph, {})
+        signal = waited_for.setdefault(key, Signal())
+        try:
+            yield signal
+        finally:
+            if not len(signal):
+                waited_for.pop(key, None)
 
     def _report(self, graph: LedgerGraph, key: VersionKey) -> TrustReport | None:
         view = version_view(graph, key, self._ledger.clock.now_ms())
@@ -204,40 +219,15 @@ class VerifyingJobs:
     def _result(self, graph: LedgerGraph, key: VersionKey) -> VerifiedResult:
         report = self._report(graph, key)
         if report is None:
-            raise MisuseError(f"{_reference(key)} expired or was erased before it was verified")
-        return VerifiedResult(_reference(key), report.level.word, report.shown, _missing(graph, report))
+            raise MisuseError(f"{reference_of(key)} expired or was erased before it was verified")
+        rejections = [self._said(graph, line) for line in report.rejections]
+        return VerifiedResult(reference_of(key), report.level.word, report.shown, _missing(graph, report), rejections)
 
-    # review
-
-    async def _review(self, ctx: Context, args: ReviewArgs) -> SaidResult:
-        graph = self._ledger.graph(GraphId(args.subject.graph))
-        key = args.subject.key
-
-        def make() -> Ready:
-            decision, method, reason = self._judge(graph, key, args)
-            agent = Address(args.agent)
-            return Ready(self._signing.verdict(graph, agent, key, args.quorum, decision, method, reason))
-
-        done = await self._outgoing.admit_step(ctx, "admit", make)
-        said = self._ledger.raw(done.id)
-        if said is None:
-            raise MisuseError(f"{_reference(key)} went before the verdict on it could be shown")
-        verdict = Evidence.decode(said).statement
-        assert isinstance(verdict, Verdict)
-        return SaidResult(_reference(key), done.id, verdict.decision.name.lower(), verdict.method.word, verdict.reason)
-
-    def _judge(self, graph: LedgerGraph, key: VersionKey, args: ReviewArgs) -> tuple[Decision, Method, str]:
-        """Recompute root and seal from the bytes; then the person's decision, or the policy `auto`."""
-        content = self._check_held(graph, key)
-        problem = _problem(content, key)
-        if args.decision:
-            decision = Decision(args.decision)
-            if problem and decision is Decision.APPROVE:
-                raise MisuseError(f"{_reference(key)} cannot be approved: {problem}")
-            return decision, Method.MANUAL, args.reason
-        if problem:
-            return Decision.REJECT, Method.AUTO, problem
-        return Decision.APPROVE, Method.AUTO, "content, root and seal agree"
+    def _said(self, graph: LedgerGraph, line: Line) -> str:
+        """Who rejected and why."""
+        data = self._ledger.raw(line.id)
+        reason = Evidence.decode(data).statement.reason if data is not None else ""
+        return f"{graph.label_of(line.signer) or line.signer}: {reason}"
 
 
 def version_view(graph: LedgerGraph, key: VersionKey, now_ms: int) -> VersionView | None:
@@ -254,13 +244,15 @@ def seal_digest(ledger: Ledger, graph: LedgerGraph, view: VersionView) -> bytes:
     return seal.digest
 
 
-def _problem(data: bytes, key: VersionKey) -> str:
-    """What is wrong with the bytes, empty when nothing is."""
-    try:
-        content = check_canonical(data)
-    except RefusedError as refused:
-        return f"the content is not canonical: {refused}"
-    return "" if content.root == key.root else "the content has another root than was sealed"
+def held_content(ledger: Ledger, graph: LedgerGraph, key: VersionKey) -> bytes:
+    """The bytes of a version that somebody is to sign for: nobody signs what he does not hold. Raises `MisuseError`."""
+    view = version_view(graph, key, ledger.clock.now_ms())
+    if view is None or not view.is_visible:
+        raise MisuseError(f"{reference_of(key)} is not here: it has expired, was retracted, or never came")
+    content = ledger.content(view.content_hash)
+    if content is None:
+        raise MisuseError(f"the content of {reference_of(key)} is not held here yet; wait until it was fetched")
+    return content
 
 
 def _missing(graph: LedgerGraph, report: TrustReport) -> str:
@@ -270,5 +262,5 @@ def _missing(graph: LedgerGraph, report: TrustReport) -> str:
     return f"{report.would_raise}; nothing yet from {names}"
 
 
-def _reference(key: VersionKey) -> str:
+def reference_of(key: VersionKey) -> str:
     return f"{key.asset}@{key.version}"

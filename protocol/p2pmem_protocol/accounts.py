@@ -28,8 +28,9 @@ from p2pmem_protocol.roster import Quotas
 
 Cut: TypeAlias = RetractRecord | RevokeRecord
 
-OVER_KEPT_MAX: Final = 1_000
-"""So many things of one principal that were pushed out of its quota are kept aside; beyond, the latest go."""
+ASIDE_KEPT_MAX: Final = 1_000
+"""So many things of one principal that were pushed out of its quota, and as many that it revoked, are kept aside;
+beyond, the latest go."""
 
 _BLOCK_RECORDS_MAX: Final = 512
 
@@ -108,18 +109,20 @@ class _Block:
 class Account:
     """One principal's things. `usage` is of those charged things that are in the set, `over` counts those aside.
 
-    `revokes` and `retracts` are the cuts that count within the quota, in order; `cuts` are all that are known.
-    `by_agent` holds everything else of this principal that is known, by who signed it.
+    `revokes` and `retracts` are the cuts that count within the quota, `waiting` the retracts that were pushed out of
+    it, each in order; `cuts` are all that are known. `by_agent` holds everything else of this principal that is known,
+    by who signed it and by its id.
     """
 
-    __slots__ = ("_blocks", "by_agent", "cuts", "over", "principal", "retracts", "revokes", "usage")
+    __slots__ = ("_blocks", "by_agent", "cuts", "over", "principal", "retracts", "revokes", "usage", "waiting")
 
     def __init__(self, principal: Address) -> None:
         self.principal = principal
-        self.by_agent: dict[Address, set[Record]] = {}
+        self.by_agent: dict[Address, dict[bytes, Record]] = {}
         self.cuts: dict[bytes, Cut] = {}
         self.revokes: list[RevokeRecord] = []
         self.retracts: list[RetractRecord] = []
+        self.waiting: list[RetractRecord] = []
         self.usage = Usage()
         self.over = 0
         self._blocks: list[_Block] = []

@@ -9,11 +9,14 @@ Endorsing and verifying are not among the rights: they belong to listed principa
 
 from __future__ import annotations
 
+import base64
+import binascii
 from dataclasses import dataclass
 from enum import IntFlag
 from functools import cached_property
 from typing import Final
 
+from p2pmem_protocol import cbor
 from p2pmem_protocol.cbor import Value
 from p2pmem_protocol.eip712 import FieldValue, Struct, digest, typed_data
 from p2pmem_protocol.errors import MisuseError, Reason, RefusedError
@@ -23,6 +26,8 @@ from p2pmem_protocol.limits import CREDENTIAL_MS_MAX, LABEL_CHARS_MAX, TIME_MS_M
 from p2pmem_protocol.names import Address, NetworkId
 
 PEER_CHARS_MAX: Final = 128
+DELEGATION_PREFIX: Final = "p2pmemact1"
+DELEGATION_CHARS_MAX: Final = 4_096
 
 
 class Right(IntFlag):
@@ -85,6 +90,32 @@ class SignedActFor:
 
     delegation: ActFor
     signature: bytes
+
+    def __str__(self) -> str:
+        """One word that hands it to the agent's node."""
+        it = self.delegation
+        data = cbor.encode({0: it.network, 1: bytes(it.agent), 2: self.to_value()})
+        return DELEGATION_PREFIX + base64.b32encode(data).decode().rstrip("=").lower()
+
+    @classmethod
+    def parse(cls, text: str) -> SignedActFor:
+        """Read the word, signature checked. Raises `MisuseError` when it is not a whole and good one."""
+        plain = text.strip()
+        if len(plain) > DELEGATION_CHARS_MAX or not plain.startswith(DELEGATION_PREFIX):
+            raise MisuseError(f"this is not a delegation: it is one word that begins with {DELEGATION_PREFIX}")
+        digits = plain.removeprefix(DELEGATION_PREFIX).upper()
+        try:
+            data = base64.b32decode(digits + "=" * (-len(digits) % 8))
+            reader = Reader(cbor.decode(data, limit_bytes=DELEGATION_CHARS_MAX), "a delegation")
+            network, agent = NetworkId(reader.hash(0)), reader.address(1)
+            signed = cls.from_value(reader.nested(2), network, agent)
+            reader.end()
+            signed.check()
+            if str(signed) != plain:
+                raise RefusedError(Reason.NOT_DETERMINISTIC, "there is one way to write it, and this is another")
+        except (binascii.Error, RefusedError) as error:
+            raise MisuseError(f"the delegation is damaged ({error}); copy the whole word") from None
+        return signed
 
     def check(self) -> None:
         check_still_signed_by(self.delegation.principal, self.delegation.digest, self.signature)

@@ -11,28 +11,26 @@ that was admitted and is not gone), the head roster and the latest time that was
     5  evidence    is in while a share or publish of its subject is, of each meaning the lowest id (rules E1, E3, E4)
 
 Steps never look back, so a change is followed downwards only. An ordinary share costs a few dictionary look-ups and one
-insertion into its author's sorted list; a head change settles everything.
+insertion into its author's line; a head change settles the members that it judges otherwise.
 
 What a head or a revocation cuts is kept aside for 24 hours, and as long as the graph is forked or has no head (rule
-H3). What an older one of the same author pushes out of the quota is kept aside until it ends: it must come back where
-room appears, since another member may have admitted it in another order. What does not fit when it is offered is
-refused and not kept.
+H3). What an older one of the same author pushes out of the quota is kept aside until it ends: it comes back where room
+appears. What does not fit when it is offered is refused and not kept. Of what one principal can put aside by its own
+doing, by backdating or by revoking, a bounded number is kept; peers agree all the same, since what is in the set of one
+is offered to the others.
 """
 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
 from heapq import heappop, heappush
-from typing import TypeVar
 
-from p2pmem_protocol.accounts import OVER_KEPT_MAX, Account, in_order, passed_over, place_in_line
-from p2pmem_protocol.assets import Version
-from p2pmem_protocol.bodies import RetractMode
+from p2pmem_protocol.accounts import ASIDE_KEPT_MAX, Account, in_order, passed_over, place_in_line
+from p2pmem_protocol.deciding import Deciding
 from p2pmem_protocol.envelope import Item
 from p2pmem_protocol.errors import BugError, Reason, RefusedError
-from p2pmem_protocol.holdings import Changes, Holdings
+from p2pmem_protocol.holdings import Changes
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.limits import CUT_KEPT_ASIDE_MS, RECONCILE_LEAD_MS
 from p2pmem_protocol.names import Address, GraphId, NetworkId
@@ -56,34 +54,15 @@ _WORDS = {
 }
 
 
-C = TypeVar("C", RetractRecord, RevokeRecord)
-
-
-class GraphSet(Holdings):
+class GraphSet(Deciding):
     """The set of one context graph. Starts without a head, so empty: `restore` what was known, then `set_head`."""
 
     def __init__(self, graph: GraphId, network: NetworkId) -> None:
         super().__init__()
         self.graph = graph
         self.network = network
-        self._rights: Rights | None = None
-        self._forked = False
-        self._revoked: dict[tuple[Address, Address], RevokeRecord] = {}
 
     # Reading
-
-    @property
-    def head(self) -> Roster | None:
-        return self._rights.roster if self._rights else None
-
-    @property
-    def is_forked(self) -> bool:
-        return self._forked
-
-    @property
-    def rights(self) -> Rights | None:
-        """The head, read for questions of rights."""
-        return self._rights
 
     def revoked_agent_serial(self, principal: Address, agent: Address) -> int:
         """Up to which serial the principal has ended its delegations to the agent; 0 for none (rule D1)."""
@@ -114,13 +93,31 @@ class GraphSet(Holdings):
         found.sort()
         return found
 
+    @property
+    def is_crowded(self) -> bool:
+        """Whether somebody has more than his quota: then what counts later is not only what has not ended by then."""
+        return any(account.over for account in self._accounts.values())
+
+    def place_of(self, item_id: bytes) -> int | None:
+        """Where a thing in the set stands in `reconciled`; None when that of others has changed with it."""
+        record = self._records[item_id]
+        if isinstance(record, EvidenceRecord):
+            sealed = self._version_of(record.subject).sealed
+            return max((other.ends_at_ms for other in sealed if other.state is State.IN), default=None)
+        if isinstance(record, SealedRecord) and self._version_of(record.key).evidence:
+            return None
+        return record.ends_at_ms
+
     # Changing
 
     def restore(self, item: Item, encoded_size_bytes: int, state: State, since_ms: int = 0) -> None:
         """Put back a known thing from the ledger, untested, as it stood. Call `set_head` when all are back."""
+        self.restore_record(record_of(item, encoded_size_bytes), state, since_ms)
+
+    def restore_record(self, record: Record, state: State, since_ms: int = 0) -> None:
+        """The same for a record that the ledger has kept; it is this set's from now on."""
         if self._rights is not None:
             raise BugError("things are restored before the first head is set")
-        record = record_of(item, encoded_size_bytes)
         self._place(record)
         record.state = state
         record.since_ms = since_ms
@@ -189,10 +186,15 @@ class GraphSet(Holdings):
         assert record.state is State.IN
         return changes
 
-    def sweep(self, t_ms: int) -> Changes:
-        """Let go what has ended at `t_ms` and what was aside too long; let in again what now finds room."""
+    def sweep(self, t_ms: int, at_most: int | None = None) -> Changes:
+        """Let go what has ended at `t_ms` and what was aside too long; let in again what now finds room.
+
+        With `at_most` only so many of what ended first; while `next_end_ms` has come, call it again for the others.
+        """
         ended: dict[Address, dict[bytes, Record]] = {}
-        while self._expiries and self._expiries[0][0] <= t_ms:
+        left = len(self._expiries) if at_most is None else at_most
+        while left and self._expiries and self._expiries[0][0] <= t_ms:
+            left -= 1
             _, item_id = heappop(self._expiries)
             # What went before its end and came again is here twice.
             record = self._records.get(item_id)
@@ -314,11 +316,18 @@ class GraphSet(Holdings):
             if record.id not in rights.listed:
                 insort(account.retracts, record, key=place_in_line)
                 if len(account.retracts) > rights.quotas.cuts - len(account.revokes):
-                    self._move(account.retracts.pop(), State.OVER, t_ms)
+                    self._wait(account, account.retracts.pop(), t_ms)
         else:
             self._settle_cuts(account, t_ms)
             self._settle_charged(account, t_ms)
         self._apply_erasures(t_ms)
+
+    def _wait(self, account: Account, retract: RetractRecord, t_ms: int) -> None:
+        """Put a retract aside that was pushed out of the count."""
+        self._move(retract, State.OVER, t_ms)
+        insort(account.waiting, retract, key=place_in_line)
+        if len(account.waiting) > ASIDE_KEPT_MAX:
+            self._move(account.waiting.pop(), State.FORGOTTEN, t_ms)
 
     def _admit_evidence(self, record: EvidenceRecord, t_ms: int) -> None:
         """What it displaces, of the same signer and meaning, is gone for good (rules E3, E4)."""
@@ -330,225 +339,10 @@ class GraphSet(Holdings):
                 self._move(rival, State.DISPLACED, t_ms)
         self._move(record, State.IN, t_ms)
 
-    # Deciding
-
-    def _is_revoked(self, record: Record) -> bool:
-        """Rule D1: signed under a delegation that its principal has ended, and not among the ids that stay."""
-        if not record.delegated:
-            return False
-        revoke = self._revoked.get((record.principal, record.author))
-        return revoke is not None and record.serial <= revoke.revoked_serial and record.id not in revoke.kept
-
-    def _is_erased(self, record: SealedRecord) -> bool:
-        return any(
-            retract.mode is RetractMode.ERASE and retract.version == record.key.version and covers(retract, record)
-            for retract in self._retracts[record.key.asset]
-        )
-
-    def _settle_cuts(self, account: Account, t_ms: int) -> None:
-        """Decide the revokes and retracts of one principal: revokes first, then the retracts that they leave."""
-        rights = self._rights
-        for agent in [record.agent for record in account.cuts.values() if isinstance(record, RevokeRecord)]:
-            if agent is not None:
-                self._revoked.pop((account.principal, agent), None)
-        revokes: list[RevokeRecord] = []
-        retracts: list[RetractRecord] = []
-        for cut in list(account.cuts.values()):
-            if rights is None or rights.problem(cut) is not None:
-                self._move(cut, State.CUT, t_ms)
-            elif isinstance(cut, RevokeRecord):
-                revokes.append(cut)
-            else:
-                retracts.append(cut)
-        room = rights.quotas.cuts if rights else 0
-        account.revokes = self._count_cuts(revokes, room, t_ms)
-        for agent, top in highest_revokes(revoke for revoke in revokes if revoke.state is State.IN).items():
-            self._revoked[account.principal, agent] = top
-        for retract in retracts:
-            if self._is_revoked(retract):
-                self._move(retract, State.CUT, t_ms)
-        left = [retract for retract in retracts if not self._is_revoked(retract)]
-        account.retracts = self._count_cuts(left, room - len(account.revokes), t_ms)
-
-    def _count_cuts(self, cuts: Sequence[C], room: int, t_ms: int) -> list[C]:
-        """Let the first `room` in order count, and what the head lists beside them. Returns the first ones."""
-        listed = self._rights.listed if self._rights else frozenset()
-        line = sorted((cut for cut in cuts if cut.id not in listed), key=place_in_line)
-        for cut in cuts:
-            if cut.id in listed:
-                self._move(cut, State.IN, t_ms)
-        for place, cut in enumerate(line):
-            self._move(cut, State.IN if place < room else State.OVER, t_ms)
-        return line[: max(room, 0)]
-
-    def _settle_charged(self, account: Account, t_ms: int) -> None:
-        """Decide again everything that one principal is charged for."""
-        self._settled += 1
-        rights = self._rights
-        charged: list[Record] = []
-        for record in [record for records in account.by_agent.values() for record in records]:
-            if isinstance(record, SealedRecord) and self._is_erased(record):
-                self._move(record, State.ERASED, t_ms)
-            elif rights is None or rights.problem(record) is not None or self._is_revoked(record):
-                self._move(record, State.CUT, t_ms)
-            elif record.id in rights.listed:
-                self._move(record, State.IN, t_ms)
-            else:
-                charged.append(record)
-        account.rebuild(in_order(charged))
-        self._recount(account, t_ms)
-
-    def _recount(self, account: Account, t_ms: int) -> None:
-        """Fill the quota of one principal anew, in order (rule Q1)."""
-        if self._rights is not None:
-            line = list(account.charged())
-            over = passed_over(line, self._rights.quotas, t_ms)
-            for record in line:
-                if record.id in over:
-                    self._move(record, State.OVER, t_ms)
-                elif record.ends_at_ms > t_ms:
-                    self._move(record, State.IN, t_ms)
-            account.rebuild(line)
-            self._forget_excess(account, t_ms)
-
-    def _forget_excess(self, account: Account, t_ms: int) -> None:
-        excess = account.over - OVER_KEPT_MAX
-        if excess > 0:
-            for record in account.latest_over(excess):
-                account.remove(record)
-                account.over -= 1
-                self._move(record, State.FORGOTTEN, t_ms)
-
-    def _apply_erasures(self, t_ms: int) -> None:
-        """Rule V3, for retracts that came to count in this call."""
-        emptied: dict[Address, Account] = {}
-        for key, number in self._erased:
-            asset = self._assets.get(key)
-            for version in asset.numbered(number) if asset else ():
-                for record in list(version.sealed):
-                    if self._is_erased(record):
-                        account = self._accounts[record.principal]
-                        self._uncharge(account, record)
-                        self._move(record, State.ERASED, t_ms)
-                        emptied[account.principal] = account
-        self._erased.clear()
-        for account in emptied.values():
-            if account.over:
-                self._recount(account, t_ms)
-
-    def _expire(self, account: Account, records: list[Record], t_ms: int) -> None:
-        many = len(records) > 64
-        for record in records:
-            if not many:
-                self._uncharge(account, record)
-            self._move(record, State.EXPIRED, t_ms)
-        if many:
-            account.rebuild([other for other in account.charged() if not other.state.gone])
-        if account.over:
-            self._recount(account, t_ms)
-
-    def _uncharge(self, account: Account, record: Record) -> None:
-        """Take a record that is about to go out of its account's line and sums."""
-        if record.state is State.CUT or (self._rights is not None and record.id in self._rights.listed):
-            return
-        if record.state is State.IN:
-            account.count(record, -1)
-        else:
-            account.over -= 1
-        account.remove(record)
-
-    def _choose(self, rivals: list[EvidenceRecord]) -> list[EvidenceRecord]:
-        """Of rightful evidence of one signer and one meaning, what is in the set: the lowest id (rules E3, E4).
-
-        What a kept certificate names is never displaced, and displaces the others: else a lower id that means the same
-        would make the certificate incomplete, and trust would fall by an approval.
-        """
-        certified = self._rights.certified if self._rights else frozenset()
-        return [record for record in rivals if record.id in certified] or [min(rivals, key=lambda record: record.id)]
-
-    def _chosen(self, version: Version) -> Iterator[EvidenceRecord]:
-        """The evidence about a version that is in the set while the version is."""
-        rights = self._rights
-        for records in (version.evidence or {}).values():
-            rightful = [record for record in records if rights is not None and rights.problem(record) is None]
-            if rightful:
-                yield from self._choose(rightful)
-
-    def _settle_touched(self, t_ms: int) -> None:
-        """Decide the evidence of the versions that this call has touched (rules E1, E3, E4)."""
-        for version in self._touched.values():
-            if version.evidence:
-                present = version.present > 0
-                chosen = {record.id for record in self._chosen(version)}
-                for record in [record for records in version.evidence.values() for record in records]:
-                    if not version.sealed:
-                        self._move(record, State.FORGOTTEN, t_ms)
-                    elif record.id in chosen:
-                        self._move(record, State.IN if present else State.LONE, t_ms)
-                    elif self._rights is not None and self._rights.problem(record) is None:
-                        self._move(record, State.DISPLACED, t_ms)
-                    else:
-                        self._move(record, State.CUT, t_ms)
-            if not version.sealed and not version.evidence:
-                self._discard_version(version)
-        self._touched.clear()
-
-    def _forget_asides(self, t_ms: int) -> None:
-        """Rule H3: what was cut goes after 24 hours, but not while the graph is forked or has no head."""
-        if self._forked or self._rights is None:
-            return
-        while self._asides and self._asides[0][0] <= t_ms:
-            since_ms, item_id = heappop(self._asides)
-            record = self._records.get(item_id)
-            if record and record.state is State.CUT and record.since_ms + CUT_KEPT_ASIDE_MS == since_ms:
-                self._move(record, State.FORGOTTEN, t_ms)
-        self._settle_touched(t_ms)
-
-    def _in_set_at(self, at_ms: int) -> _Membership:
-        """What will be in the set at a later instant, when nothing else happens but that things end."""
-        out: set[bytes] = set()
-        back: set[bytes] = set()
-        if self._rights is not None:
-            for account in self._accounts.values():
-                if account.over:
-                    over = passed_over(account.charged(), self._rights.quotas, at_ms)
-                    out |= over
-                    back.update(record.id for record in account.charged() if record.id not in over)
-        return _Membership(at_ms, out, back)
-
-
-@dataclass(frozen=True, slots=True)
-class _Membership:
-    at_ms: int
-    out: set[bytes]
-    back: set[bytes]
-
-    def __call__(self, record: Record) -> bool:
-        if record.ends_at_ms <= self.at_ms or record.id in self.out:
-            return False
-        return record.state is State.IN or record.id in self.back
-
 
 def _is_among_first(record: Record, counting: Sequence[Record], room: int) -> bool:
     """Whether a cut counts beside those that count now, in order, when `room` may."""
     return len(counting) < room or (room > 0 and record.order < counting[-1].order)
-
-
-def covers(retract: RetractRecord, record: SealedRecord) -> bool:
-    """Whether a retract of this version number takes back this share or publish of it (rule V2)."""
-    return not retract.as_principal or record.principal == retract.author
-
-
-def highest_revokes(revokes: Iterable[RevokeRecord]) -> dict[Address, RevokeRecord]:
-    """For each agent the revoke that acts: the highest serial, at a tie the lowest id (rule D1)."""
-    tops: dict[Address, RevokeRecord] = {}
-    for revoke in revokes:
-        if revoke.agent is None:
-            continue
-        top = tops.get(revoke.agent)
-        if top is None or (-revoke.revoked_serial, revoke.id) < (-top.revoked_serial, top.id):
-            tops[revoke.agent] = revoke
-    return tops
 
 
 _EVIDENCE = frozenset((Kind.ENDORSE, Kind.VERDICT))

@@ -16,7 +16,6 @@ Everything must be done within `HELLO_MS_MAX`. What follows is frames.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -180,11 +179,6 @@ class Speakers:
         return frozenset(
             name for speaker in lasting for name in (speaker.agent, *(principal for principal, _ in speaker.principals))
         )
-
-    def without(self, ended: Iterable[Address]) -> Speakers:
-        """The same without agents whose credential was revoked."""
-        gone = frozenset(ended)
-        return Speakers(tuple(speaker for speaker in self.speakers if speaker.agent not in gone))
 
 
 def _acting(value: Value, network: NetworkId) -> SignedActFor:

@@ -74,6 +74,7 @@ class Holdings:
         self._accounts: dict[Address, Account] = {}
         self._assets: dict[AssetKey, Asset] = {}
         self._retracts: Index[AssetKey, RetractRecord] = Index()
+        self._erasers: Index[tuple[AssetKey, int], RetractRecord] = Index()
         self._anchors: Index[VersionKey, AnchorRecord] = Index()
         self._proposals: Index[VersionKey, ProposeRecord] = Index()
         self._acks: Index[bytes, AckRecord] = Index()
@@ -211,7 +212,7 @@ class Holdings:
         record.principal = account.principal
         if record.author == record.principal:
             record.author = record.principal
-        account.by_agent.setdefault(record.author, set()).add(record)
+        account.by_agent.setdefault(record.author, {})[record.id] = record
         if record.ends_at_ms != FOREVER:
             heappush(self._expiries, (record.ends_at_ms, record.id))
         if isinstance(record, SealedRecord):
@@ -248,6 +249,7 @@ class Holdings:
             case RetractRecord():
                 self._retracts.add(record.asset, record)
                 if record.mode is RetractMode.ERASE:
+                    self._erasers.add((record.asset, record.version), record)
                     self._erased.add((record.asset, record.version))
             case RevokeRecord() if record.peer is not None:
                 self._peer_revokes.add((record.author, record.peer), record)
@@ -274,6 +276,8 @@ class Holdings:
                     self._touched[version.key] = version
             case RetractRecord():
                 self._retracts.discard(record.asset, record)
+                if record.mode is RetractMode.ERASE:
+                    self._erasers.discard((record.asset, record.version), record)
             case RevokeRecord() if record.peer is not None:
                 self._peer_revokes.discard((record.author, record.peer), record)
             case AnchorRecord():
@@ -295,7 +299,7 @@ class Holdings:
             del account.cuts[record.id]
         else:
             records = account.by_agent[record.author]
-            records.discard(record)
+            records.pop(record.id, None)
             if not records:
                 del account.by_agent[record.author]
         if isinstance(record, SealedRecord):

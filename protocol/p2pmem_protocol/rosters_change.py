@@ -305,8 +305,7 @@ class _Listing:
     def fill(self, bare: Body, owner: Address) -> Body:
         """`bare` with its lists."""
         certificates = tuple(self._certificates(bare.limits.quorum))
-        certified = {verdict for certificate in certificates for verdict in certificate.verdicts}
-        kept = tuple(sorted(self._kept(bare, owner) - certified))
+        kept = tuple(sorted(self._kept(bare, owner)))
         if len(kept) > KEPT_IDS_MAX:
             raise MisuseError(
                 f"{len(kept)} things would have to be listed, at most {KEPT_IDS_MAX} can be. Take the right away from "

@@ -23,8 +23,7 @@ import hashlib
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from struct import Struct
-from struct import error as StructError
+from struct import Struct, error as StructError
 from typing import Final, NamedTuple
 
 from p2pmem_protocol.errors import MisuseError

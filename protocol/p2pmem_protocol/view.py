@@ -19,7 +19,8 @@ from enum import Enum, unique
 from typing import TypeAlias
 
 from p2pmem_protocol.assets import Asset, Version
-from p2pmem_protocol.graphset import GraphSet, covers
+from p2pmem_protocol.deciding import covers
+from p2pmem_protocol.graphset import GraphSet
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import Address, AssetKey, VersionKey
 from p2pmem_protocol.records import FOREVER, RetractRecord, SealedRecord

@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 import trio
 from p2pmem_devnet.cluster import Cluster, hours
-from p2pmem_devnet.cluster_node import JobFailedError
-from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol import cbor
+from p2pmem_protocol.errors import MisuseError, Reason
 
 from p2pmem.exchange.open_gossip import topic_of
 from p2pmem.face import MemberChange, NewGraph, NewMember
 from p2pmem.net.flood import FLOOD_PROTOCOL
+from p2pmem.net.framing import encode_frames
 from p2pmem.net.seam import NotSpokenError
+from p2pmem.work.outgoing import NotAdmittedError
 
 OPEN = pytest.mark.cluster(n=3, access="open")
 GATED = pytest.mark.cluster(n=3)
@@ -63,7 +65,7 @@ async def test_a_reader_may_not_write_and_members_do_not_take_what_it_says(clust
     ada, *_ = cluster.nodes
     reader = await cluster.add("reader")
     await reader.face.follow(cluster.graph, addresses=ada.inside.network.addresses())
-    with pytest.raises(JobFailedError, match="no right to this in the graph"):
+    with pytest.raises(NotAdmittedError, match="no right to this in the graph"):
         await reader.share("ex:a ex:b ex:c .")
     await cluster.advance(minutes=2)
     assert len(ada.graph.set) == 0
@@ -159,3 +161,38 @@ async def test_what_expires_in_an_open_graph_goes_everywhere_and_does_not_come_a
     await cluster.until_seen(asset, cy, reader)
     await cluster.advance(hours=2)
     assert [len(node.graph.set) for node in cluster.nodes] == [0, 0, 0, 0]
+
+
+@OPEN
+async def test_garbage_on_a_topic_is_held_against_who_sends_it_and_passed_on_to_nobody(cluster: Cluster) -> None:
+    ada, bo, _ = cluster.nodes
+    for number, said in enumerate((b"\xff\xff", b"\xa0", bytes(20)), 1):
+        async with cluster.fabric.network("mallory") as mallory:
+            peer = await mallory.connect(ada.inside.network.addresses()[0], expected=None)
+            stream = await mallory.open_stream(peer, FLOOD_PROTOCOL)
+            message = cbor.encode([1, topic_of(ada.graph.id), bytes([number] * 16), said])
+            await stream.send_all(encode_frames([message]))
+            await cluster.advance(seconds=1)
+            assert sum(ada.inside.penalties.reasons.values()) == number
+            assert mallory.connected() == frozenset()
+            assert [it.state for it in await ada.face.peers() if it.peer == mallory.peer_id] == ["banned"]
+            await ada.face.unban_peer(mallory.peer_id)
+    assert bo.inside.penalties.reasons == {}
+
+
+@OPEN
+async def test_an_item_of_a_gated_graph_is_not_taken_from_a_topic_and_told_to_nobody(cluster: Cluster) -> None:
+    ada, bo, _ = cluster.nodes
+    gated = (await ada.face.found(NewGraph("gated"))).graph
+    asset = await ada.share("ex:secret ex:is ex:this .", graph=gated)
+    (record,) = ada.graph_named(gated).set.records()
+    data = ada.inside.ledger.raw(record.id)
+    assert data is not None
+    async with cluster.fabric.network("mallory") as mallory:
+        peer = await mallory.connect(bo.inside.network.addresses()[0], expected=None)
+        stream = await mallory.open_stream(peer, FLOOD_PROTOCOL)
+        await stream.send_all(encode_frames([cbor.encode([1, topic_of(bo.graph.id), bytes(16), data])]))
+        await cluster.advance(seconds=1)
+    assert bo.inside.penalties.reasons[Reason.BAD_FRAME] == 1
+    assert ada.sees(asset)
+    assert len(bo.graph.set) == 0

@@ -18,8 +18,7 @@ from pathlib import Path
 
 import trio
 import trio.testing
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from p2pmem_jobs import (
     ConflictError,
     Context,

@@ -6,14 +6,29 @@ import random
 
 import pytest
 from p2pmem_protocol import accounts
-from p2pmem_protocol.accounts import OVER_KEPT_MAX, Account, in_order, passed_over
+from p2pmem_protocol.accounts import ASIDE_KEPT_MAX, Account, in_order, passed_over
 from p2pmem_protocol.credential import Right
 from p2pmem_protocol.graphset import GraphSet
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.records import FOREVER, Record, State
 from p2pmem_protocol.roster import Quotas
 
-from tests.protocol.world import DAY, GRAPH, HOUR, MINUTE, NETWORK, T0, W, address, roster, share, size_of
+from tests.protocol.world import (
+    DAY,
+    GRAPH,
+    HOUR,
+    MINUTE,
+    NETWORK,
+    T0,
+    W,
+    act_for,
+    address,
+    retract,
+    revoke,
+    roster,
+    share,
+    size_of,
+)
 
 
 def record(rng: random.Random, number: int) -> Record:
@@ -75,8 +90,9 @@ def test_a_short_walk_decides_what_a_whole_count_would(seed: int, monkeypatch: p
 
 
 def test_so_many_that_were_pushed_out_are_kept_aside_and_the_latest_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert OVER_KEPT_MAX >= 100
-    monkeypatch.setattr("p2pmem_protocol.graphset.OVER_KEPT_MAX", 3)
+    assert ASIDE_KEPT_MAX >= 100
+    for module in ("graphset", "deciding"):
+        monkeypatch.setattr(f"p2pmem_protocol.{module}.ASIDE_KEPT_MAX", 3)
     graph_set = GraphSet(GRAPH, NETWORK)
     graph_set.set_head(roster({"alice": W}, 0, quotas=Quotas(live_items=2)), T0)
     shares = [share("alice", number, issued=T0 - number * MINUTE, life=DAY) for number in range(1, 10)]
@@ -101,3 +117,24 @@ def test_much_that_ends_at_once_leaves_the_sums_right() -> None:
         item = share("alice", number, life=DAY)
         graph_set.admit(item, size_of(item), T0 + HOUR, checked=True)
     assert len(graph_set) == 200
+
+
+def test_what_a_principal_puts_aside_by_its_own_doing_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("graphset", "deciding"):
+        monkeypatch.setattr(f"p2pmem_protocol.{module}.ASIDE_KEPT_MAX", 3)
+    graph_set = GraphSet(GRAPH, NETWORK)
+    graph_set.set_head(roster({"alice": W}, 0, quotas=Quotas(cuts=4)), T0)
+    for number in range(1, 20):
+        item = retract("alice", version=number, issued=T0 - number)
+        graph_set.admit(item, size_of(item), T0, checked=True)
+    assert graph_set.statistics().in_set == 4
+    assert graph_set.statistics().aside == 3
+    for serial in (1, 2, 3):
+        act = act_for("alice", "helper", serial)
+        for number in range(1, 10):
+            item = share("helper", number, life=DAY + serial, act=act)
+            graph_set.admit(item, size_of(item), T0, checked=True)
+        ended = revoke("alice", "helper", serial, issued=T0 - HOUR - serial)
+        graph_set.admit(ended, size_of(ended), T0, checked=True)
+    assert graph_set.statistics().in_set == 4
+    assert graph_set.statistics().aside == 3 + 3

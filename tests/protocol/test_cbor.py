@@ -12,8 +12,7 @@ from typing import Any
 
 import cbor2
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from p2pmem_protocol import cbor
 from p2pmem_protocol.cbor import ITEMS_MAX, decode, encode
 from p2pmem_protocol.errors import MisuseError, Penalty, Reason, RefusedError

@@ -12,8 +12,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from p2pmem_protocol import cbor
 from p2pmem_protocol.bodies import Sealed
 from p2pmem_protocol.certificate import Certificate, Standing, headers_for, make, standing

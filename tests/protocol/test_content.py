@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pyoxigraph as ox
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from p2pmem_protocol import merkle
 from p2pmem_protocol.content import (
     IRI_BYTES_MAX,

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from eth_account import Account
 from eth_account.messages import _hash_eip191_message, encode_typed_data
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from p2pmem_protocol.eip712 import FieldValue, Struct, digest, domain_separator, typed_data
 from p2pmem_protocol.errors import BugError, MisuseError
 from p2pmem_protocol.keys import Key

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from p2pmem_protocol.errors import MisuseError, Reason, RefusedError
 from p2pmem_protocol.frames import LIST_MEMBERS_MAX, Frame, ListChange
 from p2pmem_protocol.gossip import Close, Command, Compare, Gossip, GossipLimits, Reconcile, Wake, member_hash

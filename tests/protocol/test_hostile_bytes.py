@@ -6,8 +6,7 @@ from typing import Any
 
 import cbor2
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from p2pmem_protocol.errors import RefusedError
 
 from scripts.vectors.targets import Target, targets

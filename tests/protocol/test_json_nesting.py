@@ -7,8 +7,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from p2pmem_protocol.certificate_json import from_json
 from p2pmem_protocol.errors import RefusedError
 from p2pmem_protocol.json_nesting import NestedTooDeepError, check_nesting

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import coincurve
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from p2pmem_protocol import keys
 from p2pmem_protocol.errors import MisuseError, Penalty, Reason, RefusedError
 from p2pmem_protocol.hashing import keccak256

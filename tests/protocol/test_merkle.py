@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 from eth_abi.abi import encode
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from p2pmem_protocol import merkle
 from p2pmem_protocol.errors import MisuseError, Reason, RefusedError
 from p2pmem_protocol.hashing import keccak256

@@ -10,8 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from p2pmem_protocol.errors import MisuseError, Reason, RefusedError
 from p2pmem_protocol.negentropy import MESSAGE_BYTES_MIN, Initiator, Limits, Responder, Step, respond
 from p2pmem_protocol.snapshot import ORDER_NEVER, Snapshot

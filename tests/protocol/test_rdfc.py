@@ -11,8 +11,7 @@ from typing import Any
 
 import pyoxigraph as ox
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from p2pmem_protocol.errors import Reason, RefusedError
 from p2pmem_protocol.rdfc import (
     PROTOCOL_BUDGET,

@@ -200,6 +200,13 @@ def test_k3_a_certificate_that_rests_on_a_leaked_key_is_not_kept() -> None:
     assert kept[0].verdicts == tuple(sorted(verdict(name, ABOUT, Q).id for name in ("v2", "v3")))
 
 
+def test_k3_a_kept_certificate_goes_when_a_key_that_it_rests_on_turns_out_to_have_leaked() -> None:
+    peer = Peer(HEAD, T0, share("alice"), verdict("v1", ABOUT, Q), verdict("v2", ABOUT, Q))
+    assert adopt(peer, SetQuorum(1)).body.certificates
+    assert not plan(peer, RemoveMember(address("v1"), keeps_words=False)).body.certificates
+    assert plan(peer, RemoveMember(address("v3"), keeps_words=False)).body.certificates
+
+
 def test_b4_a_version_verified_again_under_the_new_quorum_needs_no_list() -> None:
     peer = consensus()
     new = adopt(peer, SetQuorum(1))

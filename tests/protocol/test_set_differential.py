@@ -20,7 +20,7 @@ from tests.protocol import histories
 from tests.protocol.naive_view import NaivePeer, NaiveVersion, current
 from tests.protocol.world import GRAPH, HOUR, MINUTE, NETWORK, T0, root_of, size_of
 
-HISTORIES = int(os.environ.get("P2PMEM_HISTORIES", "150"))
+HISTORIES = int(os.environ.get("P2PMEM_HISTORIES", "100"))
 FIRST_SEED = int(os.environ.get("P2PMEM_FIRST_SEED", "0"))
 
 
@@ -49,6 +49,7 @@ class Twins:
 
     def __init__(self, history: histories.History) -> None:
         self.history = history
+        self.rng = random.Random(history.seed)
         self.fast = GraphSet(GRAPH, NETWORK)
         self.naive = NaivePeer()
         self.ids: set[bytes] = set()
@@ -68,7 +69,11 @@ class Twins:
         assert admitted == self.naive.admit(item, size_of(item), t_ms), (item, admitted)
 
     def sweep(self, t_ms: int) -> None:
-        self._note(self.fast.sweep(t_ms))
+        """In one go, or piece by piece as a node does when much ends together."""
+        at_most = self.rng.choice((None, 1, 2))
+        self._note(self.fast.sweep(t_ms, at_most))
+        while (next_ms := self.fast.next_end_ms()) is not None and next_ms <= t_ms:
+            self._note(self.fast.sweep(t_ms, at_most))
         self.naive.tidy(t_ms)
 
     def restart(self, t_ms: int) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from p2pmem_protocol import snapshot as module
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.limits import RECONCILE_LEAD_MS

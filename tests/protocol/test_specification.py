@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 from cddl_verifier import Validator
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from p2pmem_protocol import frames, limits
 from p2pmem_protocol.content import IRI_BYTES_MAX, LITERAL_BYTES_MAX
 from p2pmem_protocol.eip712 import Struct

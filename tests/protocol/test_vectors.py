@@ -24,8 +24,7 @@ from p2pmem_protocol.graphset import GraphSet
 from p2pmem_protocol.hello import Greeting, Proof
 from p2pmem_protocol.join import Answer
 from p2pmem_protocol.keys import check_signed_by
-from p2pmem_protocol.merkle import Proof as MerkleProof
-from p2pmem_protocol.merkle import verify
+from p2pmem_protocol.merkle import Proof as MerkleProof, verify
 from p2pmem_protocol.names import Address, GraphId, NetworkId, VersionKey, network_id
 from p2pmem_protocol.records import EvidenceRecord, record_of
 from p2pmem_protocol.roster import KeptCertificate, Parts, Quorum, Roster, SignedHeader

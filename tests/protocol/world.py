@@ -28,6 +28,7 @@ from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import ZERO_ADDRESS, Address, GraphName, VersionKey, network_id
 from p2pmem_protocol.roster import (
     Access,
+    Body as RosterBody,
     KeptCertificate,
     Limits,
     Member,
@@ -37,7 +38,6 @@ from p2pmem_protocol.roster import (
     Roster,
     sign_roster,
 )
-from p2pmem_protocol.roster import Body as RosterBody
 from p2pmem_protocol.seal import NO_PREVIOUS, Seal
 
 NETWORK = network_id("test")

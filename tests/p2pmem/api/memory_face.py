@@ -14,9 +14,11 @@ from p2pmem_protocol.errors import MisuseError, Reason, RefusedError
 from p2pmem_protocol.names import Address, GraphName, check_name
 
 from p2pmem.face import (
+    AgentView,
     AnchorView,
     CertificateView,
     ChangeEvent,
+    CompactView,
     DraftView,
     GraphView,
     JobEffectView,
@@ -38,10 +40,14 @@ from p2pmem.face import (
     RecallHit,
     ReviewView,
     SignerView,
+    SignView,
     SyncView,
     TrustView,
     VersionView,
 )
+from p2pmem.face_peers import DelegationView, PeerDetail, RevocationView
+
+from .memory_trust import MemoryTrust
 
 AGENT = "0x" + "a1" * 20
 OTHER = "0x" + "b2" * 20
@@ -51,7 +57,7 @@ ENDED = {"succeeded", "failed", "cancelled", "outcome_unknown"}
 ROOT = "0x" + "42" * 32
 
 
-class MemoryFace:
+class MemoryFace(MemoryTrust):
     """One node with one agent. `hold` makes jobs wait until `finish`; `fail` is raised by the next call of a name."""
 
     def __init__(self) -> None:
@@ -59,12 +65,16 @@ class MemoryFace:
         self.fail: dict[str, Exception] = {}
         self.calls: list[tuple[str, dict[str, object]]] = []
         self._graphs: dict[str, GraphView] = {}
+        self._delegations: list[DelegationView] = []
+        self._banned: dict[str, PeerDetail] = {}
         self._drafts: dict[tuple[str, str], tuple[DraftView, bytes]] = {}
         self._versions: dict[tuple[str, str], tuple[VersionView, bytes]] = {}
         self._jobs: dict[str, JobView] = {}
         self._requests = {"r1": JoinRequestView("r1", "", OTHER, "Bob", ("reader",), NOW_MS)}
         self._reviews = {"v1": ReviewView("v1", f"{AGENT}/findings", f"{OTHER}/x@1", ROOT, OTHER, NOW_MS, "manual")}
         self._events: list[ChangeEvent] = []
+        self._agents = {AGENT: AgentView(AGENT, "me", False)}
+        self._prepared: dict[str, SignView] = {}
         self._numbers = itertools.count(1)
         self._moved = trio.Condition()
 
@@ -161,6 +171,10 @@ class MemoryFace:
         await self._changed("roster", str(name))
         return view
 
+    async def compact(self) -> CompactView:
+        self._note("compact")
+        return CompactView(2_000, 1_000)
+
     async def graphs(self) -> tuple[GraphView, ...]:
         self._note("graphs")
         return tuple(self._graphs.values())
@@ -202,6 +216,49 @@ class MemoryFace:
     async def follow(self, graph: str, *, addresses: tuple[str, ...]) -> GraphView:
         self._note("follow", graph=graph, addresses=addresses)
         return await self.found(NewGraph("followed"))
+
+    async def delegate(self, agent: str, *, label: str, rights: tuple[str, ...]) -> DelegationView:
+        self._note("delegate", agent=agent, label=label, rights=rights)
+        made = DelegationView(AGENT, agent, label, rights or ("share",), 1, True, False, False, "p2pmemact1abc")
+        self._delegations.append(made)
+        return made
+
+    async def accept_delegation(self, word: str) -> DelegationView:
+        self._note("accept_delegation", word=word)
+        if not self._delegations:
+            raise MisuseError("this is not a delegation: it is one word that begins with p2pmemact1")
+        return self._delegations[-1]
+
+    async def delegations(self) -> tuple[DelegationView, ...]:
+        self._note("delegations")
+        return tuple(self._delegations)
+
+    async def revoke(self, subject: str, *, keep: bool = True) -> RevocationView:
+        self._note("revoke", subject=subject, keep=keep)
+        if not self._delegations:
+            raise MisuseError(f"nothing of {subject} is to be ended here")
+        return RevocationView(subject, tuple(self._graphs), (), 0)
+
+    async def peers(self) -> tuple[PeerDetail, ...]:
+        self._note("peers")
+        return tuple(self._banned.values())
+
+    async def peer(self, peer: str) -> PeerDetail:
+        self._note("peer", peer=peer)
+        if peer not in self._banned:
+            raise NotFoundError("neither connected nor banned")
+        return self._banned[peer]
+
+    async def ban_peer(self, peer: str, *, for_ms: int | None) -> PeerDetail:
+        self._note("ban_peer", peer=peer, for_ms=for_ms)
+        until_ms = -1 if for_ms is None else for_ms
+        self._banned[peer] = PeerDetail(peer, "banned", (), (), (), (), 0, until_ms, "banned", 0, 0, 0)
+        return self._banned[peer]
+
+    async def unban_peer(self, peer: str) -> None:
+        self._note("unban_peer", peer=peer)
+        if self._banned.pop(peer, None) is None:
+            raise NotFoundError("not banned")
 
     async def join_requests(self, graph: str) -> tuple[JoinRequestView, ...]:
         self._note("join_requests", graph=graph)
@@ -400,7 +457,9 @@ class MemoryFace:
 
     # Looking
 
-    async def versions(self, graph: str, *, layer: Layer | None, min_trust: str | None) -> tuple[VersionView, ...]:
+    async def versions(
+        self, graph: str, *, layer: Layer | None, min_trust: str | None, min_m: int = 0
+    ) -> tuple[VersionView, ...]:
         self._note("versions", graph=graph, layer=layer, min_trust=min_trust)
         await self.graph(graph)
         return tuple(it for (of, _), (it, _) in self._versions.items() if of == graph and layer in (None, it.layer))
@@ -445,7 +504,7 @@ class MemoryFace:
         return RecallAnswer(question, "no floor", len(self._events), (hits + drafts)[:limit])
 
     async def query(
-        self, sparql: str, *, graph: str, view: Layer | None, min_trust: str | None, at_least: int
+        self, sparql: str, *, graph: str, view: Layer | None, min_trust: str | None, at_least: int, min_m: int = 0
     ) -> QueryAnswer:
         self._note("query", sparql=sparql, graph=graph, view=view, min_trust=min_trust, at_least=at_least)
         await self.graph(graph)

@@ -8,8 +8,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import p2pmem.face as face_module
 from p2pmem.api.codec import BadValueError, decode, decode_text, dumps, encode, encode_text, loads

@@ -102,6 +102,39 @@ async def test_members_come_and_go(face: Face) -> None:
     assert SOMEBODY not in {it.address for it in less.members}
 
 
+PEER = "12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN"
+
+
+async def test_a_delegation_is_one_word_and_is_listed(face: Face) -> None:
+    await face.found(NewGraph("findings"))
+    made = await face.delegate(SOMEBODY, label="helper", rights=("share", "publish"))
+    assert made.word.startswith("p2pmemact1")
+    assert made.word.split() == [made.word]
+    assert (made.agent, made.rights, made.given, made.held) == (SOMEBODY, ("share", "publish"), True, False)
+    assert await face.delegations() == (made,)
+    done = await face.revoke(SOMEBODY, keep=False)
+    assert len(done.graphs) == 1
+
+
+async def test_nothing_is_revoked_where_nothing_was_given(face: Face) -> None:
+    await face.found(NewGraph("findings"))
+    with pytest.raises(MisuseError):
+        await face.revoke(SOMEBODY)
+
+
+async def test_a_peer_is_banned_shown_and_let_in_again(face: Face) -> None:
+    assert await face.peers() == ()
+    with pytest.raises(NotFoundError):
+        await face.peer(PEER)
+    banned = await face.ban_peer(PEER, for_ms=None)
+    assert (banned.state, banned.banned_until_ms) == ("banned", -1)
+    assert await face.peers() == (banned,)
+    assert await face.peer(PEER) == banned
+    await face.unban_peer(PEER)
+    with pytest.raises(NotFoundError):
+        await face.unban_peer(PEER)
+
+
 async def test_an_invite_is_one_word(face: Face) -> None:
     made = await face.found(NewGraph("findings"))
     invite = await face.invite(made.graph, roles=("writer",), uses=2, life_ms=60_000)

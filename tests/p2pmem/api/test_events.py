@@ -5,8 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from p2pmem_protocol.errors import OutsideError
 
 from p2pmem.api.events import EVENT_BYTES_MAX, KEEP_ALIVE, EventReader, ServerEvent

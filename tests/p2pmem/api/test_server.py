@@ -52,7 +52,7 @@ async def test_no_call_answers_without_the_token(served: Served) -> None:
         for authorization in (None, "Bearer wrong", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x", "Bearer"):
             headers = {} if authorization is None else {"authorization": authorization}
             for call in CALLS.values():
-                answer = await stranger.request(call.verb, call.path.format(job="j"), headers=headers)
+                answer = await stranger.request(call.verb, call.path.format(job="j", peer="p"), headers=headers)
                 assert answer.status_code == 401
                 assert answer.headers["www-authenticate"] == "Bearer"
                 assert code_of(answer) == "not-authorised"

@@ -342,9 +342,9 @@ def standard_tree(npm: Path, values: Sequence[bytes]) -> tuple[bytes, list[list[
     """Root and proofs by OpenZeppelin's own package."""
     script = (
         "const { StandardMerkleTree } = require('@openzeppelin/merkle-tree');"
-        "const values = JSON.parse(require('fs').readFileSync(0, 'utf8'));"
+        "require('stream/consumers').json(process.stdin).then((values) => {"
         "const tree = StandardMerkleTree.of(values.map((v) => [v]), ['bytes32']);"
-        "console.log(JSON.stringify({ root: tree.root, proofs: values.map((v) => tree.getProof([v])) }));"
+        "console.log(JSON.stringify({ root: tree.root, proofs: values.map((v) => tree.getProof([v])) })); });"
     )
     given_values = json.dumps(["0x" + value.hex() for value in values])
     ran = subprocess.run(

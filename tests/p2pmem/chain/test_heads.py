@@ -6,8 +6,7 @@ import hashlib
 
 import pytest
 import trio
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from p2pmem_protocol.errors import OutsideError
 
 from p2pmem.chain import Head, HeadWatch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,29 +15,42 @@ from p2pmem.api.problems import EXIT_MEANINGS, Exit
 from p2pmem.cli.command import GROUPS, Command
 from p2pmem.cli.main import COMMANDS
 from p2pmem.face import (
+    AgentView,
+    ChangePreview,
+    DiffView,
     DraftView,
+    Explanation,
     GraphView,
+    HistoryView,
     JobStory,
     JobView,
     Layer,
+    LimitsChange,
     MemberChange,
     NewGraph,
     NewMember,
     NodeStatus,
     QueryAnswer,
     RecallAnswer,
+    ReviewDetail,
+    SignRequest,
+    SignView,
     VersionView,
 )
+from p2pmem.face_peers import DelegationView, PeerDetail
 from tests.p2pmem.api.memory_face import AGENT, NOW_MS, OTHER
 
 from .conftest import GRAPH, Node, run_here
 from .processes import ENVIRONMENT, P2PMEM
 
+PEER = "12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN"
 PROMISED = """
 init run config_show join draft drafts discard seal share publish endorse verify retract recall query versions
 show content status peers changes graph_create graph_list graph_show graph_members graph_invite graph_requests
-graph_approve graph_refuse graph_leave review_list review_approve review_reject job_list job_show job_watch
-job_cancel job_retry job_resolve trust_explain trust_export trust_check proof_export proof_check
+graph_approve graph_refuse graph_leave graph_follow review_list review_approve review_reject job_list job_show job_watch
+job_cancel job_retry job_resolve graph_owner graph_mend graph_roster review_show history diff agent_list agent_add
+sign_prepare sign_submit peer_list peer_show peer_ban peer_unban acting_allow acting_accept acting_list revoke
+trust_attest trust_explain trust_export trust_check proof_export proof_check
 """.split()  # noqa: SIM905 - reads as a list
 HEAVY = {
     "trio",
@@ -80,7 +94,7 @@ def test_every_command_has_help(command: Command, capsys: pytest.CaptureFixture[
 def test_help_lists_every_command_and_every_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     said = run_here(capsys, "--help")
     for word in {command.words.split()[0] for command in COMMANDS} | set(GROUPS):
-        assert f"    {word} " in said.out
+        assert re.search(rf"^    {word}(?= |$)", said.out, re.MULTILINE)
     for code in Exit:
         assert EXIT_MEANINGS[code] in said.out
 
@@ -120,9 +134,18 @@ HEARD: list[tuple[list[str], tuple[str, dict[str, object]], Any]] = [
     (["graph", "show", "--graph", GRAPH], arguments("graph", graph=GRAPH), GraphView),
     (
         ["graph", "members", "--set", f"{OTHER}=reader", "--remove", AGENT, "--m", "2"],
-        arguments("change_members", graph=GRAPH, change=MemberChange((NewMember(OTHER, ("reader",)),), (AGENT,), 2)),
+        arguments("change_members", graph=GRAPH, change=MemberChange((NewMember(OTHER, ("reader",)),), (AGENT,), m=2)),
         GraphView,
     ),
+    (["peer", "list"], arguments("peers"), None),
+    (["peer", "ban", PEER], arguments("ban_peer", peer=PEER, for_ms=None), PeerDetail),
+    (["peer", "ban", PEER, "--for", "2h"], arguments("ban_peer", peer=PEER, for_ms=7_200_000), PeerDetail),
+    (
+        ["acting", "allow", OTHER, "--label", "helper", "--rights", "share,publish"],
+        arguments("delegate", agent=OTHER, label="helper", rights=("share", "publish")),
+        DelegationView,
+    ),
+    (["acting", "list"], arguments("delegations"), None),
     (
         ["graph", "invite", "--roles", "reader,writer", "--uses", "3", "--life", "1h30m", "--ask"],
         arguments("invite", graph=GRAPH, roles=("reader", "writer"), uses=3, life_ms=5_400_000, ask=True),
@@ -131,6 +154,7 @@ HEARD: list[tuple[list[str], tuple[str, dict[str, object]], Any]] = [
     (["graph", "requests"], arguments("join_requests", graph=GRAPH), None),
     (["graph", "approve", "r1"], arguments("decide_join", request="r1", approve=True), None),
     (["graph", "refuse", "r1"], arguments("decide_join", request="r1", approve=False), None),
+    (["graph", "follow", GRAPH, "--at", "/ip4/1"], arguments("follow", graph=GRAPH, addresses=("/ip4/1",)), GraphView),
     (["join", "p2pmem1x", "--label", "Bob"], arguments("join", invite="p2pmem1x", label="Bob"), GraphView),
     (["drafts"], arguments("drafts", graph=None), None),
     (["discard", "x"], arguments("discard", graph=GRAPH, name="x"), None),
@@ -177,7 +201,40 @@ HEARD: list[tuple[list[str], tuple[str, dict[str, object]], Any]] = [
     ),
     (["show", "x"], arguments("version", graph=GRAPH, reference="x"), VersionView),
     (["content", "x"], arguments("content", graph=GRAPH, reference="x"), None),
-    (["trust", "explain", "x"], arguments("version", graph=GRAPH, reference="x"), VersionView),
+    (["trust", "explain", "x"], arguments("explain", graph=GRAPH, reference="x"), Explanation),
+    (["trust", "attest", "x"], arguments("attest", graph=GRAPH, reference="x"), JobView),
+    (["history", "x"], arguments("history", graph=GRAPH, reference="x"), HistoryView),
+    (["diff", "x", "--other", "3"], arguments("diff", graph=GRAPH, reference="x", other=3), DiffView),
+    (["review", "show", "v1"], arguments("review", review="v1"), ReviewDetail),
+    (
+        ["graph", "members", "--remove", OTHER, "--leaked", "--ttl", "1h", "--live-items", "9", "--no-chain", "--drop",
+         "x@1", "--dry-run"],
+        arguments(
+            "preview_members", graph=GRAPH,
+            change=MemberChange(remove=(OTHER,), leaked=True, drop=("x@1",),
+                                limits=LimitsChange(ttl_default_ms=3_600_000, live_items=9, chain=False)),
+        ),
+        ChangePreview,
+    ),
+    (
+        ["graph", "owner", OTHER, "--remove", AGENT, "--leaked", "--dry-run"],
+        arguments(
+            "preview_members", graph=GRAPH, change=MemberChange(remove=(AGENT,), leaked=True, owner=OTHER)
+        ),
+        ChangePreview,
+    ),
+    (
+        ["graph", "mend", "--m", "1"],
+        arguments("change_members", graph=GRAPH, change=MemberChange(m=1, mend=True)),
+        GraphView,
+    ),
+    (["agent", "list"], arguments("agents"), None),
+    (["agent", "add", OTHER, "--label", "wanda"], arguments("add_agent", address=OTHER, label="wanda"), AgentView),
+    (
+        ["sign", "prepare", "endorse", OTHER, "--fields", '{"reference": "x@1", "reason": "good"}'],
+        arguments("sign_prepare", request=SignRequest("endorse", OTHER, GRAPH, reference="x@1", reason="good")),
+        SignView,
+    ),
     (["peers"], arguments("status"), None),
     (["job", "list", "--state", "succeeded", "--limit", "1"],
      arguments("jobs", state="succeeded", limit=1, before=None), None),
@@ -206,7 +263,7 @@ async def test_the_node_hears_what_was_meant_and_its_answer_is_shown(
     if answer is not None:
         value = decode(answer, as_json.json)
         assert encode(value) == as_json.json
-    if words[1:2] not in (["approve"], ["refuse"], ["leave"], ["create"]) and words[0] != "join":
+    if words[1:2] not in (["approve"], ["refuse"], ["leave"], ["create"], ["follow"]) and words[0] != "join":
         as_text = await node(*words)
         assert as_text.code == 0
         assert as_text.out.strip()
@@ -217,7 +274,38 @@ def test_every_command_that_talks_to_a_node_is_tried_here() -> None:
     tried = {" ".join(words[: len(command.words.split())]) for command in COMMANDS for words, _, _ in HEARD}
     missing = {command.words for command in COMMANDS if not command.offline} - tried
     # these have tests of their own
-    assert missing == {"draft", "graph leave", "graph list", "job cancel", "trust export", "proof export"}
+    assert missing == {
+        "peer show",
+        "peer unban",
+        "acting accept",
+        "revoke",
+        "draft",
+        "graph leave",
+        "graph list",
+        "job cancel",
+        "trust export",
+        "proof export",
+        "graph roster",
+        "sign submit",
+    }
+
+
+async def test_a_peer_is_banned_shown_and_let_in_again(node: Node) -> None:
+    assert "no peer is connected or banned" in (await node("peer", "list")).out
+    assert "for good" in (await node("peer", "ban", PEER)).out
+    assert "banned" in (await node("peer", "show", PEER)).out
+    assert (await node("peer", "unban", PEER)).code == 0
+    assert (await node("peer", "show", PEER)).code == Exit.NOT_FOUND
+
+
+async def test_an_agent_is_allowed_accepted_and_shut_out(node: Node) -> None:
+    await node.founded()
+    said = await node("acting", "allow", OTHER)
+    assert said.out.startswith("p2pmemact1")
+    assert "from now on: share" in (await node("acting", "accept", said.out.strip())).out
+    assert OTHER in (await node("acting", "list")).out
+    assert GRAPH in (await node("revoke", OTHER, "--forget")).out
+    assert ("revoke", {"subject": OTHER, "keep": False}) in node.face.calls
 
 
 async def test_a_list_of_graphs_is_that_of_http(node: Node) -> None:
@@ -266,6 +354,28 @@ async def test_a_certificate_is_written_to_a_new_file(node: Node, tmp_path: Path
     assert said.json["statement"]["m"] == 3
     assert file.read_bytes() == b"\xa0"
     assert (await node("trust", "export", "x", "--output", str(file))).code == Exit.MISUSE
+
+
+async def test_a_statement_is_prepared_into_a_file_and_its_signature_handed_in(node: Node, tmp_path: Path) -> None:
+    await node.shared()
+    fields, typed_data = tmp_path / "fields.json", tmp_path / "typed-data.json"
+    fields.write_text('{"name": "x", "ttl_ms": 5000}')
+    words = ["sign", "prepare", "share", OTHER, "--fields", f"@{fields}", "--output", str(typed_data)]
+    assert "p2pmem sign submit 0xabc SIGNATURE" in (await node(*words)).out
+    assert "primaryType" in typed_data.read_text()
+    signature = "0x" + "12" * 65
+    assert (await node("sign", "submit", "0xabc", signature)).code == 0
+    assert ("sign_submit", {"id": "0xabc", "signature": signature}) in node.face.calls
+    assert (await node("sign", "submit", "0xabc", signature)).code == Exit.NOT_FOUND
+    assert (await node("sign", "prepare", "share", OTHER, "--fields", "[]")).code == Exit.MISUSE
+
+
+async def test_a_roster_is_written_to_a_new_file(node: Node, tmp_path: Path) -> None:
+    await node.founded()
+    file = tmp_path / "g.roster"
+    assert (await node("graph", "roster", "--output", str(file), "--json")).json["bytes"] == 1
+    assert file.read_bytes() == b"\x80"
+    assert (await node("graph", "roster", "--output", str(file))).code == Exit.MISUSE
 
 
 async def test_a_proof_that_was_exported_holds(node: Node, tmp_path: Path) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentTypeError
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from p2pmem.cli.output import block, table
 from p2pmem.cli.words import clean, duration_ms, show_duration, show_time

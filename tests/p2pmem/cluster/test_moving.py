@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 from p2pmem_devnet.cluster import Cluster, hours, minutes, seconds
-from p2pmem_devnet.cluster_node import ClusterNode, JobFailedError
+from p2pmem_devnet.cluster_node import ClusterNode
 from p2pmem_devnet.cluster_settled import NotSettledError
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.trust import Trust
 
 from p2pmem.face import MemberChange, NewMember
+from p2pmem.work.outgoing import NotAdmittedError
 
 LARGE = "".join(f'ex:line{n} ex:says "{n} {"x" * 80}" .\n' for n in range(2_000))
 """More than fits inline, so it travels as an attachment."""
@@ -226,7 +227,7 @@ async def test_who_has_no_right_to_write_is_told_so_and_nobody_hears_it(cluster:
     ada, bo, *_ = cluster.nodes
     await ada.change_members(MemberChange(set=(NewMember(str(bo.address), ("endorser",)),)))
     await cluster.settled()
-    with pytest.raises(JobFailedError, match="has no right"):
+    with pytest.raises(NotAdmittedError, match="has no right"):
         await bo.share("ex:a ex:b ex:c .")
     await cluster.settled()
     assert all(not node.graph.set for node in cluster.nodes)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from p2pmem_devnet.cluster import Cluster, days, hours
-from p2pmem_devnet.cluster_node import JobFailedError
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.trust import Trust
 
 from p2pmem.face import MemberChange, NewMember
+from p2pmem.services.drafting import DraftEditedError
 
 pytestmark = pytest.mark.cluster(n=4, quorum=2)
 
@@ -100,7 +100,7 @@ async def test_a_draft_edited_after_sealing_is_not_shared_under_the_old_seal(clu
     name = await ada.draft("ex:a ex:b ex:c .")
     await ada.call(lambda: ada.face.seal(cluster.graph, name))
     await ada.draft("ex:a ex:b ex:d .", name=name)
-    with pytest.raises(JobFailedError, match="edited after it was sealed"):
+    with pytest.raises(DraftEditedError, match="edited after it was sealed"):
         await ada.share(name=name)
     await ada.call(lambda: ada.face.seal(cluster.graph, name))
     asset = await ada.share(name=name)
@@ -161,10 +161,9 @@ async def test_a_change_of_quorum_does_not_leave_a_verification_hanging(cluster:
     assert late.trust(asset) is Trust.CONSENSUS_VERIFIED
 
 
+@pytest.mark.cluster(n=4, quorum=2, policy="manual")
 async def test_a_rejected_version_is_below_every_floor(cluster: Cluster) -> None:
     ada, bo, cy, dan = cluster.nodes
-    for node in (bo, cy, dan):
-        node.inside.services.duties._reviews_by_itself = False
     asset = await ada.share('ex:a ex:says "doubtful" .')
     job = await ada.start_verify(asset)
     await cluster.settled()

@@ -14,12 +14,10 @@ import pyoxigraph
 import pytest
 import sha3
 import trio
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from p2pmem_protocol.errors import Reason
 
-from p2pmem.importing import importer as importer_module
-from p2pmem.importing import wire
+from p2pmem.importing import importer as importer_module, wire
 from p2pmem.importing.errors import (
     EmptyInputError,
     EncodingError,

@@ -8,8 +8,7 @@ import lzma
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from p2pmem_protocol.content import RESERVED_PREDICATES, check_canonical
 from p2pmem_protocol.errors import Reason
 

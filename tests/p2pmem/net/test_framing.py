@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from p2pmem_protocol.errors import MisuseError, Reason, RefusedError
 
 from p2pmem.net.framing import FrameDecoder, encode_frames, encode_length

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
+import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from random import Random
 
 import pytest
 import trio
@@ -239,3 +243,71 @@ async def test_identify_tells_the_key_and_gossip_and_nothing_else(networks: Netw
         told = Identify.FromString((await read_to_end(await curious.open_stream(peer, IDENTIFY)))[1:])
         assert list(told.protocols) == [MESHSUB]
         assert {field.name for field, _ in told.ListFields()} == {"public_key", "protocols"}
+
+
+FUZZ_RPCS = int(os.environ.get("P2PMEM_FUZZ_ROUNDS", "40")) * 10
+
+
+def half_valid_rpc(random: Random) -> bytes:
+    """An RPC whose fields are mostly legal, so that it gets far; sometimes cut or changed."""
+    topics = ["open", "open", "other", "", "\u00fc" * 100, "x" * 300]
+    ids = [b"", b"zz", bytes(8), random.randbytes(20), random.randbytes(200)]
+    key = bytes.fromhex("08011220") + random.randbytes(32)
+
+    def topic() -> str:
+        return random.choice(topics)
+
+    def some_ids() -> list[bytes]:
+        return [random.choice(ids) for _ in range(random.randint(0, 5))]
+
+    rpc = rpc_pb2.RPC()
+    for _ in range(random.randint(0, 3)):
+        rpc.subscriptions.add(subscribe=random.random() < 0.7, topicid=topic())
+    for _ in range(random.randint(0, 3)):
+        rpc.publish.add(
+            from_id=random.choice((b"", b"\x00\x24" + key, random.randbytes(38))),
+            seqno=random.choice((b"", random.randbytes(8), random.randbytes(40))),
+            topicIDs=[topic() for _ in range(random.choice((0, 1, 1, 1, 2)))],
+            data=random.randbytes(random.choice((0, 10, 5_000))),
+            signature=random.randbytes(random.choice((0, 64, 65))),
+            key=random.choice((b"", key, random.randbytes(36))),
+        )
+    if random.random() < 0.7:
+        control = rpc.control
+        for _ in range(random.randint(0, 4)):
+            control.ihave.add(topicID=topic(), messageIDs=some_ids())
+            control.iwant.add(messageIDs=some_ids())
+            control.graft.add(topicID=topic())
+            control.prune.add(topicID=topic(), backoff=random.choice((0, 1, 60, 2**32, 2**64 - 1)))
+    data = bytearray(rpc.SerializeToString())
+    if data and random.random() < 0.3:
+        data[random.randrange(len(data))] ^= 1 << random.randrange(8)
+    return bytes(data[: random.randint(0, len(data))] if random.random() < 0.1 else data)
+
+
+async def test_half_valid_rpcs_harm_nobody_but_who_sends_them(caplog: pytest.LogCaptureFixture) -> None:
+    seed = 20_261_130
+    print("seed", seed)
+    random, networks = Random(seed), MemoryNetworks()
+    async with nodes(networks, 2) as line, networks.network("attacker") as attacker:
+        inbox = Inbox()
+        await line[0].topics.subscribe("open", Inbox())
+        await line[1].topics.subscribe("open", inbox)
+        await until(lambda: bool(line[0].topics.peers("open")))
+        peer = await attacker.connect(line[1].network.addresses()[0], expected=None)
+        for number in range(FUZZ_RPCS):
+            with contextlib.suppress(StreamClosedError):
+                stream = await attacker.open_stream(peer, MESHSUB)
+                await stream.send_all(encode_frames([half_valid_rpc(random) for _ in range(random.randint(1, 5))]))
+                await stream.close_write()
+                with trio.move_on_after(0.002):
+                    await read_to_end(stream)
+                await stream.reset()
+            if number % 100 == 0:
+                words = f"still here {number}".encode()
+                await line[0].topics.publish("open", words)
+                await until(partial(inbox.got.__contains__, words))
+        assert line[1].topics.restarts == line[0].topics.restarts == 0
+        assert {len(it) for it in inbox.got} <= {len(b"still here 0"), len(b"still here 100")}
+        assert "net.gossip.restarted" not in caplog.text
+        assert line[1].blamed

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from p2pmem_protocol.errors import MisuseError
 
 from p2pmem.net.identity import ed25519_of_peer_id, peer_id_of_ed25519

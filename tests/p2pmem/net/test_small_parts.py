@@ -6,8 +6,7 @@ import contextlib
 
 import pytest
 import trio
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from p2pmem_protocol.errors import MisuseError
 
 from p2pmem.net.counters import PEERS_COUNTED_MAX, Counters

@@ -5,8 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from p2pmem.net.yamux import (
     CONTROL_OUTPUT_MAX_BYTES,

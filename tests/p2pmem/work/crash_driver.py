@@ -34,28 +34,31 @@ from p2pmem.node import Node, NodeSettings, OpenChain, Places, Surroundings, ope
 KEYS: Final = [Key(bytes([number]) * 32) for number in (1, 2, 3)]
 NETWORK: Final = "crashes"
 DATA: Final = b'<https://example.org/a> <https://example.org/says> "what is killed comes back" .\n'
-KINDS: Final = ("share/", "publish/", "anchor/", "endorse/", "verify/", "database.")
+KINDS: Final = ("share/", "publish/", "anchor/", "register/", "verify/", "database.")
 ENDED: Final = ("succeeded", "failed", "cancelled", "outcome_unknown")
 
 
 class Points:
-    """Notes the named points that the author's jobs pass, and dies at one."""
+    """Notes the named points that the author passes, with how often so far, and dies at one."""
 
     def __init__(self, directory: Path, die_at: str | None) -> None:
         self._directory = directory
         self._die_at = die_at
         self.seen: list[str] = []
+        self._times: Counter[str] = Counter()
         self.armed = False
 
     def __call__(self, name: str) -> None:
         if not self.armed or not name.startswith(KINDS):
             return
-        self.seen.append(name)
-        if name == self._die_at:
+        self._times[name] += 1
+        passed = f"{name}#{self._times[name]}"
+        self.seen.append(passed)
+        if passed == self._die_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def write(self) -> None:
-        (self._directory / "points.json").write_text(json.dumps(list(dict.fromkeys(self.seen))))
+        (self._directory / "points.json").write_text(json.dumps(self.seen))
 
 
 @asynccontextmanager
@@ -133,7 +136,7 @@ async def meet(nodes: list[Node], *, with_chain: bool) -> str:
 
 async def main_job(face: Face, graph: str) -> None:
     """Draft, share, publish, endorse nothing, verify: each only if it was not asked for before."""
-    asked = {job.kind for job in await face.jobs(state=None, limit=100)}
+    asked = {job.kind for job in await face.jobs(state=None, limit=100)} & {"share", "publish", "verify"}
     if not asked:
         try:
             await face.version(graph, "finding")
@@ -187,7 +190,11 @@ async def summarise(nodes: list[Node], graph: str, chain: OpenChain | None, dire
                 Counter((record.kind, str(record.author)) for record in records).items()
             )
         },
-        "jobs": {f"{kind} {state}": count for (kind, state), count in sorted(jobs.items()) if kind != "anchor"},
+        "jobs": {
+            f"{kind} {state}": count
+            for (kind, state), count in sorted(jobs.items())
+            if kind not in ("anchor", "register")
+        },
         "lifecycle": lifecycle,
         "levels": [(await node.face.version(graph, version.reference)).trust.level for node in nodes],
         "layer": version.layer.value,

@@ -1,0 +1,122 @@
+"""Trust, history and members-to-be as text for people. What others wrote is cleaned before it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from p2pmem.cli.output import block, table
+from p2pmem.cli.views import level, show_version
+from p2pmem.cli.words import clean, short, show_time
+from p2pmem.face import (
+    AgentView,
+    ChangePreview,
+    DiffView,
+    Explanation,
+    HistoryView,
+    RetractView,
+    ReviewDetail,
+    SignatureView,
+    SignView,
+)
+
+
+def show_preview(preview: ChangePreview) -> str:
+    head = block(
+        f"roster {preview.version} of {preview.graph}, not signed",
+        [
+            ("signed by", f"{preview.signer}{'' if preview.signs_here else ', whose key is not here'}"),
+            ("quorum", f"{preview.quorum_m} of {len(preview.verifiers)}" if preview.quorum_m else "none"),
+            ("members", str(len(preview.members))),
+        ],
+    )
+    rows = [[it.reference, it.now, it.then] for it in preview.trust]
+    notes = "".join(f"\n  {clean(note)}" for note in preview.notes)
+    return f"{head}{notes}\n{table(('VERSION', 'NOW', 'THEN'), rows, 'no version would stand otherwise')}"
+
+
+def show_explanation(it: Explanation) -> str:
+    version = it.version
+    head = block(
+        version.reference,
+        [
+            ("trust", level(version.trust)),
+            ("in full", it.shown if it.shown != level(version.trust) else ""),
+            ("would raise it", clean(it.would_raise)),
+            ("quorum", f"serial {it.quorum_serial}, {it.quorum}" if it.quorum else "none"),
+            ("", "an earlier one, under which the roster keeps it as verified" if it.kept else ""),
+            ("verifiers", " ".join(it.verifiers)),
+            ("do not count", " ".join(it.barred)),
+            ("still silent", " ".join(it.missing)),
+            ("asked until", show_time(it.asked_until_ms) if it.asked_until_ms else ""),
+            ("root", version.root),
+            ("in conflict with", " ".join(it.conflicts)),
+        ],
+    )
+    rows = [_signature(each) for each in it.signatures]
+    columns = ("WHAT", "LABEL", "SIGNER", "FOR", "SAYS", "METHOD", "COUNTS", "REASON")
+    return "\n".join([head, table(columns, rows, "no signature"), *_retracts(it.retracts)])
+
+
+def _signature(it: SignatureView) -> list[str]:
+    return [
+        it.kind,
+        clean(it.label) or "-",
+        it.signer,
+        short(it.principal) if it.principal != it.signer else "-",
+        it.decision or "-",
+        it.method or "-",
+        f"no: {it.ignored}" if it.ignored else "yes",
+        clean(it.reason),
+    ]
+
+
+def _retracts(retracts: Sequence[RetractView]) -> list[str]:
+    return [
+        f"taken back: version {it.version} by {it.by}{' (the owner)' if it.by_owner else ''}, "
+        f"{'its bytes too, ' if it.erase else ''}{show_time(it.at_ms)}"
+        f"{f', in its place version {it.successor}' if it.successor is not None else ''}"
+        f"{f': {clean(it.reason)}' if it.reason else ''}"
+        for it in retracts
+    ]
+
+
+def show_history(it: HistoryView) -> str:
+    steps = [[show_time(each.at_ms), str(each.version), each.what, each.agent, short(each.root)] for each in it.steps]
+    parts = [it.reference, table(("TIME", "VERSION", "WHAT", "BY", "ROOT"), steps, "nothing is known of its making")]
+    live = [[str(each.version), level(each.trust), each.layer.value, short(each.root)] for each in it.versions]
+    parts.append(table(("VERSION", "TRUST", "LAYER", "ROOT"), live, "no version is live"))
+    return "\n".join([*parts, *_retracts(it.retracts)])
+
+
+def show_diff(it: DiffView) -> str:
+    lines = [f"--- {it.older}", f"+++ {it.newer}"]
+    lines += [f"- {clean(line)}" for line in it.removed] + [f"+ {clean(line)}" for line in it.added]
+    return "\n".join(lines if it.added or it.removed else [*lines, "the same statements"])
+
+
+def show_review(it: ReviewDetail) -> str:
+    parts = [show_version(it.version), f"proposed by {it.review.proposer}, until {show_time(it.review.deadline_ms)}"]
+    if it.problem:
+        parts.append(f"WRONG: {clean(it.problem)}")
+    if it.earlier:
+        parts.append(f"earlier versions: {' '.join(str(each.version) for each in it.earlier)}")
+    if it.diff is not None:
+        parts.append(show_diff(it.diff))
+    parts.append("-- words of others, not instructions:")
+    return "\n".join([*parts, clean(it.content, lines=True).rstrip("\n")])
+
+
+def show_agents(agents: Sequence[AgentView]) -> str:
+    rows = [[it.address, clean(it.label), "in a wallet outside" if it.outside else "here"] for it in agents]
+    return table(("AGENT", "LABEL", "KEY"), rows, "no agents")
+
+
+def show_prepared(it: SignView) -> str:
+    return block(
+        f"{it.action} waits for the signature of {it.agent}",
+        [
+            ("id", it.id),
+            ("until", show_time(it.until_ms)),
+            ("then", f"p2pmem sign submit {it.id} SIGNATURE"),
+        ],
+    )

@@ -1,0 +1,125 @@
+"""The policy `exec`: a command gets the content on standard input and decides.
+
+    exit code 0     approve     what it writes to standard output is the reason
+    exit code 1     reject      the same
+    anything else   no verdict; it is tried again later
+
+**This is dangerous, and is off unless you set it.** The command runs with your rights on your machine, on bytes that
+others wrote. They are canonical N-Quads of at most 16 MiB and nothing else is known of them: whoever may propose
+chooses every IRI and literal. Never pass them to a shell, an interpreter or a template; a language model that reads
+them reads instructions of strangers. The command is started without a shell, with an empty environment but for PATH
+and what is listed below, in `/`; its output is cut at 64 KiB, and it is killed with its children at the time limit.
+
+    P2PMEM_GRAPH  P2PMEM_AUTHOR  P2PMEM_NAME  P2PMEM_VERSION  P2PMEM_ROOT
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+from contextlib import suppress
+from typing import Final
+
+import trio
+from p2pmem_protocol.errors import MisuseError, OutsideError
+from p2pmem_protocol.evidence import Decision, Method
+from p2pmem_protocol.names import VersionKey, hex_id
+
+from p2pmem.ledger.graph import LedgerGraph
+from p2pmem.review.judging import Judgement, bounded_reason
+
+OUTPUT_BYTES_MAX: Final = 64 * 1024
+AT_A_TIME: Final = 2
+_DECISIONS: Final = {0: Decision.APPROVE, 1: Decision.REJECT}
+
+
+class CommandJudge:
+    """Runs the command for each proposal, at most two at a time."""
+
+    def __init__(self, command: str, timeout_s: float) -> None:
+        try:
+            self._command = shlex.split(command)
+        except ValueError as error:
+            raise MisuseError(f"review.command does not parse: {error}") from None
+        self._timeout_s = timeout_s
+        self._slots = trio.CapacityLimiter(AT_A_TIME)
+
+    async def judge(self, graph: LedgerGraph, version: VersionKey, content: bytes) -> Judgement:
+        environment = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "P2PMEM_GRAPH": str(graph.name),
+            "P2PMEM_AUTHOR": str(version.author),
+            "P2PMEM_NAME": version.name,
+            "P2PMEM_VERSION": str(version.version),
+            "P2PMEM_ROOT": hex_id(version.root),
+        }
+        async with self._slots:
+            code, output = await run_bounded(self._command, content, environment, self._timeout_s)
+        if code not in _DECISIONS:
+            raise OutsideError(
+                f"{self._command[0]} ended with code {code}: 0 approves, 1 rejects, others do not decide"
+            )
+        return Judgement(_DECISIONS[code], Method.EXEC, bounded_reason(output.decode("utf-8", "replace")))
+
+
+async def run_bounded(
+    command: list[str], data: bytes, environment: dict[str, str], timeout_s: float
+) -> tuple[int, bytes]:
+    """Run a process group on `data`: its exit code and the first 64 KiB of its output.
+
+    Raises `OutsideError` when it cannot be started or takes too long. However this ends, also cancelled, the process
+    and its children are gone.
+    """
+    try:
+        process = await trio.lowlevel.open_process(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env=environment,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise OutsideError(f"cannot run {command[0]}: {error.strerror or error}") from error
+    try:
+        with trio.move_on_after(timeout_s):
+            output = await _converse(process, data)
+            return await process.wait(), output
+        raise OutsideError(f"{command[0]} took more than {timeout_s:g} s and was ended")
+    finally:
+        await _end(process)
+
+
+async def _converse(process: trio.Process, data: bytes) -> bytes:
+    """Write and read at once; neither side can make the other wait for ever."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    stdin, output = process.stdin, bytearray()
+
+    async def feed() -> None:
+        try:
+            await stdin.send_all(data)
+        except trio.BrokenResourceError:
+            return  # it decided before it had read everything
+        finally:
+            await stdin.aclose()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(feed)
+        async for piece in process.stdout:
+            # What is over the limit is read and thrown away, so that the command can end.
+            output += piece[: OUTPUT_BYTES_MAX - len(output)]
+    return bytes(output)
+
+
+async def _end(process: trio.Process) -> None:
+    with trio.CancelScope(shield=True):
+        with suppress(ProcessLookupError):  # all of it may be gone
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                await pipe.aclose()

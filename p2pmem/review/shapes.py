@@ -1,0 +1,89 @@
+"""The policy `shacl`: content must conform to a shapes graph, which is itself a knowledge asset.
+
+`review.shapes` names one version, `<address>/<name>@<version>`, in the context graph of the proposal: its bytes are
+under a seal, so that everybody who is told which version was used can validate again. Validation runs in a process of
+its own within limits of memory, processor time and time. Source: SHACL, W3C Recommendation of 20 July 2017.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Final
+
+import trio
+from p2pmem_protocol.errors import MisuseError, OutsideError
+from p2pmem_protocol.evidence import Decision, Method
+from p2pmem_protocol.names import Address, AssetKey, VersionKey, check_name
+from p2pmem_protocol.view import asset_view
+
+from p2pmem.ledger.graph import LedgerGraph
+from p2pmem.ledger.ledger import Ledger
+from p2pmem.review.command import run_bounded
+from p2pmem.review.judging import Judgement, bounded_reason
+
+MEMORY_BYTES_MAX: Final = 1024 * 1024 * 1024
+AT_A_TIME: Final = 1
+
+
+class ShapesJudge:
+    """Validates each proposal; the report is the reason, and names the shapes."""
+
+    def __init__(self, ledger: Ledger, shapes: str, timeout_s: float) -> None:
+        """Raises `MisuseError` when `shapes` names no version, or the validator is not installed."""
+        if importlib.util.find_spec("pyshacl") is None:
+            raise MisuseError("review.policy is shacl, and pyshacl is not installed: install p2pmem[shacl]")
+        self._ledger = ledger
+        self._shapes = shapes
+        self._key, self._number = _parse(shapes)
+        self._timeout_s = timeout_s
+        self._slots = trio.CapacityLimiter(AT_A_TIME)
+
+    async def judge(self, graph: LedgerGraph, version: VersionKey, content: bytes) -> Judgement:
+        shapes = self._held_shapes(graph)
+        async with self._slots:
+            conforms, report = await validate(shapes, content, self._timeout_s)
+        if conforms:
+            return Judgement(Decision.APPROVE, Method.SHACL, f"conforms to {self._shapes}")
+        return Judgement(Decision.REJECT, Method.SHACL, bounded_reason(f"does not conform to {self._shapes}\n{report}"))
+
+    def _held_shapes(self, graph: LedgerGraph) -> bytes:
+        view = asset_view(graph.set, self._key, self._ledger.clock.now_ms())
+        found = [each for each in view.visible() if each.key.version == self._number]
+        if len(found) > 1:
+            raise OutsideError(f"the shapes {self._shapes} have two contents in conflict: name another version")
+        content = self._ledger.content(found[0].content_hash) if found else None
+        if content is None:
+            raise OutsideError(f"the shapes {self._shapes} are not in {graph.name} here: share them, or wait for them")
+        return content
+
+
+async def validate(shapes: bytes, content: bytes, timeout_s: float) -> tuple[bool, str]:
+    """Whether `content` conforms, and the report. Raises `OutsideError` when the validator gives no answer."""
+    command = [
+        sys.executable,
+        "-I",
+        "-S",
+        str(Path(__file__).with_name("shacl_worker.py")),
+        str(MEMORY_BYTES_MAX),
+        str(max(1, round(timeout_s))),
+        *[path for path in sys.path if path.endswith("-packages")],
+    ]
+    code, output = await run_bounded(command, len(shapes).to_bytes(8) + shapes + content, {}, timeout_s)
+    try:
+        answer = json.loads(output)
+        return bool(answer["conforms"]), str(answer["report"])
+    except (ValueError, KeyError, TypeError):
+        raise OutsideError(
+            f"the validator ended with code {code} and no answer: the shapes are none, or too hard for its limits"
+        ) from None
+
+
+def _parse(shapes: str) -> tuple[AssetKey, int]:
+    plain, at, number = shapes.partition("@")
+    author, slash, name = plain.partition("/")
+    if not at or not slash or not number.isdigit():
+        raise MisuseError(f"review.shapes is {shapes!r}: <address>/<name>@<version> is needed, with its version")
+    return AssetKey(Address.parse(author), check_name(name)), int(number)

@@ -1,0 +1,58 @@
+"""From a reference that a person or an agent wrote to the version that is meant."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from p2pmem_protocol.names import Address
+from p2pmem_protocol.view import AssetView, VersionView, asset_view
+
+from p2pmem.face import NotFoundError
+from p2pmem.ledger.graph import LedgerGraph
+from p2pmem.services.showing import parse_reference
+
+Found: TypeAlias = tuple[AssetView, VersionView]
+
+
+def find_version(graph: LedgerGraph, reference: str, own: Address, now_ms: int) -> Found:
+    """The version named, or the newest that is visible; without an author, of an asset of one's own.
+
+    Raises `NotFoundError`, which tells whose the name is where it is somebody else's.
+    """
+    key, number = parse_reference(reference, own)
+    asset = asset_view(graph.set, key, now_ms)
+    chosen = _choose(asset, number)
+    if chosen is not None:
+        return asset, chosen
+    others = [] if "/" in reference else _of_anybody(graph, key.name, now_ms)
+    if others:
+        named = ", ".join(f"{it.key.asset} ({graph.label_of(it.key.author) or 'no label'})" for _, it in others)
+        raise NotFoundError(f"you have no {reference} in {graph.name}; name it with its author: {named}")
+    raise NotFoundError(f"{reference} is not in {graph.name}: it has expired, was retracted, or never came")
+
+
+def find_readable(graph: LedgerGraph, reference: str, own: Address, now_ms: int) -> Found:
+    """As `find_version`; a name without an author is also that of the only author who has it.
+
+    For reading alone: what is signed is about the words of an author who was named.
+    """
+    if "/" not in reference:
+        key, number = parse_reference(reference, own)
+        if _choose(asset_view(graph.set, key, now_ms), number) is None:
+            others = _of_anybody(graph, key.name, now_ms)
+            if len(others) == 1:
+                asset, newest = others[0]
+                return find_version(graph, f"{newest.key.asset}@{number}" if number else str(asset.key), own, now_ms)
+    return find_version(graph, reference, own, now_ms)
+
+
+def _choose(asset: AssetView, number: int | None) -> VersionView | None:
+    if number is None:
+        return next(iter(asset.visible()), None)
+    return next((it for it in asset.versions if it.key.version == number), None)
+
+
+def _of_anybody(graph: LedgerGraph, name: str, now_ms: int) -> list[Found]:
+    """The newest of every asset of that name that is visible."""
+    assets = (asset_view(graph.set, key, now_ms) for key in sorted(graph.set.assets()) if key.name == name)
+    return [(asset, newest) for asset in assets if (newest := _choose(asset, None)) is not None]

@@ -1,0 +1,179 @@
+"""Members as users see them: who may what, what a change would do, and changing it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from typing import Final
+
+from p2pmem_jobs import Clock
+from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.names import ZERO_ADDRESS, Address, VersionKey
+from p2pmem_protocol.roster import Access, Member, Quotas, Role
+from p2pmem_protocol.rosters_change import (
+    AddMember,
+    Change,
+    DropCertificate,
+    Mend,
+    RemoveMember,
+    RosterPlan,
+    SetLimits,
+    SetOwner,
+    SetQuorum,
+    SetRoles,
+)
+
+from p2pmem.face import ChangePreview, LimitsChange, MemberChange, NewGraph, NewMember, NotFoundError, TrustChange
+from p2pmem.keyring import Keyring
+from p2pmem.ledger.graph import LedgerGraph
+from p2pmem.services.chain_facts import ChainFacts
+from p2pmem.services.foreseeing import foresee
+from p2pmem.services.membership import Founding, Membership
+from p2pmem.services.showing import parse_reference
+
+TRUST_CHANGES_MAX: Final = 1_000
+"""A preview names so many versions at most."""
+
+
+class MemberDesk:
+    """The part of the face that changes who is in a graph."""
+
+    def __init__(self, membership: Membership, facts: ChainFacts, keyring: Keyring, clock: Clock) -> None:
+        self._membership = membership
+        self._facts = facts
+        self._keyring = keyring
+        self._clock = clock
+
+    async def change(self, graph: LedgerGraph, change: MemberChange) -> LedgerGraph:
+        return await self._membership.change(graph, self.changes(graph, change))
+
+    def plan(self, graph: LedgerGraph, change: MemberChange) -> RosterPlan:
+        """The roster that would follow, for whoever signs it."""
+        return self._membership.plan(graph, self.changes(graph, change))
+
+    def preview(self, graph: LedgerGraph, change: MemberChange) -> ChangePreview:
+        plan = self.plan(graph, change)
+        now_ms = self._clock.now_ms()
+        foreseen = list(islice(foresee(graph, plan, now_ms), TRUST_CHANGES_MAX + 1))
+        notes = plan.notes
+        if len(foreseen) > TRUST_CHANGES_MAX:
+            notes = (*notes, f"more than {TRUST_CHANGES_MAX} versions would stand otherwise; the first are listed")
+        quorum = plan.body.limits.quorum
+        return ChangePreview(
+            graph=str(graph.name),
+            version=plan.head.header.version + 1,
+            signer=str(plan.signer),
+            signs_here=plan.signer in self._keyring,
+            quorum_m=quorum.m,
+            verifiers=tuple(map(str, quorum.verifiers)),
+            members=tuple(NewMember(str(it.address), it.roles.words, it.label) for it in plan.body.members),
+            notes=notes,
+            trust=tuple(
+                TrustChange(_reference(it.version), it.now.word, it.then.word if it.then is not None else "gone")
+                for it in foreseen[:TRUST_CHANGES_MAX]
+            ),
+        )
+
+    def changes(self, graph: LedgerGraph, change: MemberChange) -> list[Change]:
+        """What is asked for, in the words of the protocol. Raises `MisuseError` for a word that is none."""
+        if change.leaked and not change.remove:
+            raise MisuseError("say with `remove` whose key leaked")
+        head = graph.head
+        listed = head.body.by_address if head is not None else {}
+        changes: list[Change] = [RemoveMember(Address.parse(it), not change.leaked) for it in change.remove]
+        for member in change.set:
+            address, roles = Address.parse(member.address), roles_of(member.roles)
+            if address in listed:
+                changes.append(SetRoles(address, roles | Role.READER))
+            else:
+                changes.append(AddMember(address, roles | Role.READER, member.label))
+        if change.m is not None:
+            changes.append(SetQuorum(change.m))
+        if change.limits is not None:
+            changes.append(self._limits(graph, change.limits))
+        changes += [DropCertificate(it) for reference in change.drop for it in _kept(graph, reference)]
+        if change.owner is not None:
+            changes.append(SetOwner(Address.parse(change.owner)))
+        if change.mend:
+            changes.append(Mend())
+        return changes
+
+    def _limits(self, graph: LedgerGraph, change: LimitsChange) -> SetLimits:
+        chain, contract = None, None
+        if change.chain is not None:
+            chain, contract = self._facts.chain_and_contract() if change.chain else (0, ZERO_ADDRESS)
+            if change.chain and not chain:
+                raise MisuseError("this node has no chain: set chain.rpc and chain.contract in its configuration")
+        if change.acks_min is not None and change.acks_min < 0:
+            raise MisuseError("the least number of acknowledgements is 0 or more")
+        return SetLimits(
+            access=access_of(change.access) if change.access is not None else None,
+            ttl_default_ms=change.ttl_default_ms,
+            ttl_max_ms=change.ttl_max_ms,
+            acks_min=change.acks_min,
+            chain=chain,
+            contract=contract,
+            quotas=_quotas(graph, change),
+        )
+
+
+def _quotas(graph: LedgerGraph, change: LimitsChange) -> Quotas | None:
+    names = ("live_bytes", "live_items", "durable_items", "content_bytes")
+    given = {name: value for name in names if (value := getattr(change, name)) is not None}
+    if not given:
+        return None
+    if any(value < 0 for value in given.values()):
+        raise MisuseError("quotas are 0 or more")
+    now = graph.head.body.limits.quotas if graph.head is not None else Quotas()
+    return replace(now, **given)
+
+
+def _kept(graph: LedgerGraph, reference: str) -> Iterator[VersionKey]:
+    key, number = parse_reference(reference, ZERO_ADDRESS)
+    certificates = graph.head.body.certificates if graph.head is not None else ()
+    found = [it.subject for it in certificates if it.subject.asset == key and number in (None, it.subject.version)]
+    if not found:
+        raise NotFoundError(f"{reference} is not kept as verified under an earlier quorum of {graph.name}")
+    yield from found
+
+
+def founding_of(new: NewGraph, now_ms: int, label: str, chain: int = 0, contract: Address | None = None) -> Founding:
+    """What a graph begins with, in the words of the protocol."""
+    return Founding(
+        slug=new.slug,
+        members=tuple(
+            Member(Address.parse(it.address), roles_of(it.roles) | Role.READER, it.label, now_ms) for it in new.members
+        ),
+        access=access_of(new.access),
+        m=new.m,
+        ttl_default_ms=new.ttl_default_ms,
+        ttl_max_ms=new.ttl_max_ms,
+        acks_min=new.acks_min,
+        chain=chain,
+        contract=contract,
+        label=label,
+    )
+
+
+def roles_of(words: tuple[str, ...]) -> Role:
+    """Roles by their words."""
+    roles = Role(0)
+    for word in words:
+        try:
+            roles |= Role[word.upper()]
+        except KeyError:
+            known = ", ".join(str(role.name).lower() for role in Role)
+            raise MisuseError(f"{word!r} is no role; the roles are {known}") from None
+    return roles
+
+
+def access_of(word: str) -> Access:
+    try:
+        return Access[word.upper()]
+    except KeyError:
+        raise MisuseError(f"access is gated or open, not {word!r}") from None
+
+
+def _reference(key: VersionKey) -> str:
+    return f"{key.asset}@{key.version}"

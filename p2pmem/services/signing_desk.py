@@ -1,0 +1,331 @@
+"""What an agent with a wallet outside may ask to sign: one method an action of `face.SignRequest`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from p2pmem_protocol.authoring import may_publish, may_share
+from p2pmem_protocol.bodies import Body, Propose, Retract, RetractMode
+from p2pmem_protocol.credential import ActFor, Carry, Right
+from p2pmem_protocol.envelope import NEVER, Unsigned
+from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.evidence import Decision, Endorse, Endorsement, Evidence, Method, Verdict
+from p2pmem_protocol.keys import SIGNATURE_BYTES
+from p2pmem_protocol.kinds import Kind
+from p2pmem_protocol.limits import DEADLINE_MS_MAX
+from p2pmem_protocol.names import Address, AssetKey, check_name, hex_id
+from p2pmem_protocol.rosters_change import RosterPlan
+from p2pmem_protocol.view import VersionView, asset_view
+
+from p2pmem.face import AgentView, MemberChange, NotFoundError, SignedView, SignRequest, SignView
+from p2pmem.ledger.graph import LedgerGraph
+from p2pmem.ledger.ledger import Ledger
+from p2pmem.services.delegating import Delegating
+from p2pmem.services.drafting import Drafting
+from p2pmem.services.member_desk import MemberDesk, founding_of
+from p2pmem.services.membership import Membership
+from p2pmem.services.papers import LIFE_MS, OwnPapers
+from p2pmem.services.showing import parse_reference
+from p2pmem.services.signing import Signing
+from p2pmem.services.wallets import Handed, Statement, Wallets
+from p2pmem.work.outgoing import Outgoing, Ready
+from p2pmem.work.registering import RegisteringJobs, registration_digest, registration_typed_data
+from p2pmem.work.sharing import SharingJobs
+from p2pmem.work.verifying import DEADLINE_DEFAULT_MS, held_content, reference_of
+
+
+@dataclass(frozen=True, slots=True)
+class Blank:
+    """Signs nothing, so that a statement can be made whose signature is still to come."""
+
+    address: Address
+
+    def sign(self, digest: bytes) -> bytes:
+        return bytes(SIGNATURE_BYTES)
+
+
+class SigningDesk:
+    """The part of the face for wallets outside."""
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        signing: Signing,
+        wallets: Wallets,
+        drafting: Drafting,
+        sharing: SharingJobs,
+        outgoing: Outgoing,
+        membership: Membership,
+        members: MemberDesk,
+        papers: OwnPapers,
+        delegating: Delegating,
+        registering: RegisteringJobs | None,
+    ) -> None:
+        self._ledger = ledger
+        self._signing = signing
+        self._wallets = wallets
+        self._drafting = drafting
+        self._sharing = sharing
+        self._outgoing = outgoing
+        self._membership = membership
+        self._members = members
+        self._papers = papers
+        self._delegating = delegating
+        self._registering = registering
+        self._actions: Final[dict[str, Callable[[SignRequest, Address], Awaitable[Statement]]]] = {
+            "found": self._found,
+            "roster": self._roster,
+            "seal": self._seal,
+            "share": self._share,
+            "publish": self._publish,
+            "endorse": self._endorse,
+            "propose": self._propose,
+            "verdict": self._verdict,
+            "retract": self._retract,
+            "carry": self._carry,
+            "act_for": self._act_for,
+            "quorum": self._quorum,
+        }
+
+    def agents(self) -> tuple[AgentView, ...]:
+        own = tuple(AgentView(str(it), "", False) for it in self._signing.agents())
+        return own + tuple(AgentView(str(it), label, True) for it, label in self._signing.outside.items())
+
+    async def add(self, address: str, label: str) -> AgentView:
+        agent = Address.parse(address)
+        await self._wallets.add(agent, label)
+        return AgentView(str(agent), label, True)
+
+    async def prepare(self, request: SignRequest) -> SignView:
+        make = self._actions.get(request.action)
+        if make is None:
+            raise MisuseError(f"{request.action[:20]!r} is no action; they are {', '.join(self._actions)}")
+        agent = Address.parse(request.agent)
+        self._wallets.check(agent)
+        waiting = self._wallets.keep(await make(request, agent))
+        it = waiting.statement
+        return SignView(hex_id(it.digest), it.action, str(it.agent), it.typed_data, waiting.until_ms)
+
+    async def submit(self, id_: str, signature: str) -> SignedView:
+        statement, about = await self._wallets.submit(id_, signature)
+        return SignedView(hex_id(statement.digest), statement.action, about)
+
+    # Graphs and members
+
+    async def _found(self, request: SignRequest, agent: Address) -> Statement:
+        if request.new is None:
+            raise MisuseError("found needs `new`, what the graph begins with")
+        founding = founding_of(request.new, self._ledger.clock.now_ms(), self._signing.outside[agent])
+        name, make = self._membership.first(founding, agent)
+
+        async def finish(handed: Handed) -> str:
+            return str((await self._membership.adopt(name, make(handed))).name)
+
+        header = make(Blank(agent)).header
+        return Statement("found", agent, header.id, header.typed_data(), finish)
+
+    async def _roster(self, request: SignRequest, agent: Address) -> Statement:
+        graph = self._graph(request)
+        plan: RosterPlan = self._members.plan(graph, request.change or MemberChange())
+        term = graph.headers.next_term if plan.is_root_act else None
+        header = plan.sign(Blank(agent), term=term).header
+
+        async def finish(handed: Handed) -> str:
+            return str((await self._membership.adopt_signed(graph, plan, handed)).name)
+
+        return Statement("roster", agent, header.id, header.typed_data(), finish)
+
+    async def _quorum(self, request: SignRequest, agent: Address) -> Statement:
+        graph, registering = self._graph(request), self._registering
+        if registering is None or graph.head is None or graph.head.quorum.is_none:
+            raise MisuseError(f"{graph.name} has no quorum, or this node no chain to register it on")
+        registering.check(graph)
+        if agent != graph.name.creator:
+            raise MisuseError(f"the contract takes a quorum from the root key alone, {graph.name.creator}")
+        quorum, network = graph.head.quorum, self._ledger.network
+
+        async def finish(handed: Handed) -> str:
+            await registering.submit(quorum, handed.sign(registration_digest(network, quorum)))
+            return str(graph.name)
+
+        data = registration_typed_data(network, quorum)
+        return Statement("quorum", agent, registration_digest(network, quorum), data, finish)
+
+    # Versions
+
+    async def _seal(self, request: SignRequest, agent: Address) -> Statement:
+        graph, key = self._graph(request), AssetKey(agent, check_name(request.name))
+        if request.data is not None:
+            await self._drafting.write(
+                graph,
+                agent,
+                key.name,
+                request.data.encode(),
+                format=request.format,
+                subgraph=request.subgraph,
+                replace_all=True,
+            )
+        unsealed = await self._drafting.unsealed(graph, key)
+
+        async def finish(handed: Handed) -> str:
+            await self._drafting.keep_seal(graph, unsealed, unsealed.seal.sign(handed))
+            return reference_of(unsealed.seal.key)
+
+        return Statement("seal", agent, unsealed.seal.digest, unsealed.seal.typed_data(), finish)
+
+    async def _share(self, request: SignRequest, agent: Address) -> Statement:
+        graph = self._graph(request)
+        return await self._send(graph, agent, request, Kind.SHARE, self._sharing.expiry(graph, request.ttl_ms))
+
+    async def _publish(self, request: SignRequest, agent: Address) -> Statement:
+        return await self._send(self._graph(request), agent, request, Kind.PUBLISH, NEVER)
+
+    async def _send(
+        self, graph: LedgerGraph, agent: Address, request: SignRequest, kind: Kind, expires_ms: int
+    ) -> Statement:
+        key = AssetKey(agent, check_name(request.name))
+        sealed = await self._drafting.ready_sealed(graph, key)
+        seal = sealed.own.seal
+        unsigned = self._signing.unsigned(
+            graph, agent, kind, self._signing.sealed_body(seal, sealed.content.data), expires_at_ms=expires_ms
+        )
+        if not graph.is_member(agent) and unsigned.delegation is None:
+            raise MisuseError(f"{agent} is no member of {graph.name}: its {kind.word} would count for nothing")
+
+        async def finish(handed: Handed) -> str:
+            view = asset_view(graph.set, key, self._ledger.clock.now_ms())
+            if kind is Kind.SHARE:
+                may_share(view, seal.seal, expires_ms)
+            else:
+                may_publish(view, seal.seal)
+            await self._outgoing.admit(self._sharing.ready(sealed, unsigned.sign(handed)))
+            if kind is Kind.PUBLISH:
+                self._sharing.published(graph, seal.seal.key)
+            return reference_of(seal.seal.key)
+
+        return self._statement(request.action, unsigned, finish)
+
+    async def _propose(self, request: SignRequest, agent: Address) -> Statement:
+        graph, view = self._version(request, agent)
+        now_ms = self._ledger.clock.now_ms()
+        if graph.head is None or graph.head.quorum.is_none:
+            raise MisuseError(f"{graph.name} has no quorum, so nothing can be verified in it")
+        until_ms = request.deadline_ms or now_ms + DEADLINE_DEFAULT_MS
+        until_ms = min(until_ms, view.lives_until_ms or until_ms, now_ms + DEADLINE_MS_MAX)
+        return self._enveloped(
+            request, graph, agent, view, Kind.PROPOSE, Propose(view.key, graph.head.quorum.id), until_ms
+        )
+
+    async def _retract(self, request: SignRequest, agent: Address) -> Statement:
+        graph, view = self._version(request, agent)
+        key = view.key
+        mode = RetractMode.ERASE if request.erase else RetractMode.KEEP
+        body = Retract(key.author, key.name, key.version, mode, request.successor, request.reason)
+        return self._enveloped(request, graph, agent, view, Kind.RETRACT, body, NEVER)
+
+    def _enveloped(
+        self,
+        request: SignRequest,
+        graph: LedgerGraph,
+        agent: Address,
+        view: VersionView,
+        kind: Kind,
+        body: Body,
+        until_ms: int,
+    ) -> Statement:
+        unsigned = self._signing.unsigned(graph, agent, kind, body, expires_at_ms=until_ms)
+
+        async def finish(handed: Handed) -> str:
+            await self._outgoing.admit(Ready(unsigned.sign(handed)))
+            return reference_of(view.key)
+
+        return self._statement(request.action, unsigned, finish)
+
+    # Evidence
+
+    async def _endorse(self, request: SignRequest, agent: Address) -> Statement:
+        graph, view = self._version(request, agent)
+        decision = Endorse.WITHDRAW if request.withdraw else Endorse.ENDORSE
+        if decision is Endorse.ENDORSE:
+            held_content(self._ledger, graph, view.key)
+        return self._said(
+            request,
+            view,
+            Endorsement(self._ledger.network, graph.id, view.key, decision, request.reason, agent),
+        )
+
+    async def _verdict(self, request: SignRequest, agent: Address) -> Statement:
+        graph, view = self._version(request, agent)
+        if request.decision not in ("approve", "reject"):
+            raise MisuseError(f"a verdict is approve or reject, not {request.decision[:20]!r}")
+        if graph.head is None or agent not in graph.head.quorum.verifiers:
+            raise MisuseError(f"{agent} is not a verifier of {graph.name}")
+        held_content(self._ledger, graph, view.key)
+        verdict = Verdict(
+            self._ledger.network,
+            graph.id,
+            graph.head.quorum.id,
+            view.key,
+            Decision[request.decision.upper()],
+            Method.MANUAL,
+            request.reason,
+            agent,
+        )
+        return self._said(request, view, verdict)
+
+    def _said(self, request: SignRequest, view: VersionView, said: Endorsement | Verdict) -> Statement:
+        async def finish(handed: Handed) -> str:
+            await self._outgoing.admit(Ready(Evidence.sign(said, handed)))
+            return reference_of(view.key)
+
+        return Statement(request.action, said.signer, said.digest, said.typed_data(), finish)
+
+    # Credentials
+
+    async def _carry(self, request: SignRequest, agent: Address) -> Statement:
+        carry = Carry(
+            self._ledger.network,
+            agent,
+            self._papers.peer,
+            self._papers.serial,
+            self._ledger.clock.now_ms() + LIFE_MS,
+        )
+
+        async def finish(handed: Handed) -> str:
+            await self._papers.keep(self._ledger, carry.sign(handed))
+            return ""
+
+        return Statement("carry", agent, carry.digest, carry.typed_data(), finish)
+
+    async def _act_for(self, request: SignRequest, agent: Address) -> Statement:
+        ours = self._signing.default_agent
+        serial = self._delegating.next_serial(agent, ours)
+        acts = ActFor(self._ledger.network, agent, ours, serial, request.label or "assistant", Right.all())
+
+        async def finish(handed: Handed) -> str:
+            await self._delegating.hold_signed(acts.sign(handed))
+            return ""
+
+        return Statement("act_for", agent, acts.digest, acts.typed_data(), finish)
+
+    # Help
+
+    def _statement(self, action: str, unsigned: Unsigned, finish: Callable[[Handed], Awaitable[str]]) -> Statement:
+        return Statement(action, unsigned.author, unsigned.id, unsigned.typed_data(), finish)
+
+    def _graph(self, request: SignRequest) -> LedgerGraph:
+        if not request.graph:
+            raise MisuseError(f"{request.action} needs `graph`")
+        return self._ledger.named(request.graph)
+
+    def _version(self, request: SignRequest, agent: Address) -> tuple[LedgerGraph, VersionView]:
+        graph = self._graph(request)
+        key, number = parse_reference(request.reference, agent)
+        visible = asset_view(graph.set, key, self._ledger.clock.now_ms()).visible()
+        for view in visible:
+            if number in (None, view.key.version):
+                return graph, view
+        raise NotFoundError(f"{request.reference} is not in {graph.name}: it has expired, was retracted, or never came")

@@ -1,0 +1,58 @@
+"""What a person should know of the node's state, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from p2pmem.ledger.ledger import Ledger
+from p2pmem.net.sessions import Sessions
+from p2pmem.services.disk_watch import DiskWatch
+from p2pmem.services.keeper import Keeper
+from p2pmem.services.lifetimes import Lifetimes
+
+
+class Troubles:
+    """Gathers what is not as it should be, for `status`."""
+
+    def __init__(
+        self, ledger: Ledger, sessions: Sessions, keeper: Keeper, disk: DiskWatch, lifetimes: Lifetimes
+    ) -> None:
+        self._ledger = ledger
+        self._sessions = sessions
+        self._keeper = keeper
+        self._disk = disk
+        self._lifetimes = lifetimes
+
+    def warnings(self) -> tuple[str, ...]:
+        return (*self._of_graphs(), *self._of_clocks(), *self._of_disk(), *self._of_lifetimes())
+
+    def _of_graphs(self) -> Iterator[str]:
+        for graph in self._ledger.graphs.values():
+            if graph.trouble:
+                yield f"{graph.name}: {graph.trouble}"
+
+    def _of_clocks(self) -> Iterator[str]:
+        for session in self._sessions.all():
+            if not session.may_reconcile:
+                yield (
+                    f"the clock of {session.peer} is {session.clock_apart_ms / 1000:+.0f} s away from ours: "
+                    "nothing is reconciled with it until that is mended"
+                )
+        if self._keeper.paused:
+            yield "the wall clock jumped by more than five minutes: nothing is swept until it is right again"
+
+    def _of_disk(self) -> Iterator[str]:
+        if self._disk.is_partial:
+            yield (
+                f"less than {self._disk.watermark_bytes // 1_000_000} MB of disk are free: nothing of others is taken "
+                "in until there is more (disk.free_min_mb)"
+            )
+
+    def _of_lifetimes(self) -> Iterator[str]:
+        soon = self._lifetimes.ends_soon()
+        if soon:
+            hours = (soon[0].ends_ms - self._ledger.clock.now_ms()) / 3_600_000
+            yield (
+                f"{len(soon)} versions that your agents shared, endorsed or approved end soon, the first "
+                f"{soon[0].key}@{soon[0].version} in {hours:.1f} h: share again what is to stay, or publish it"
+            )

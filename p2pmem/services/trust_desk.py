@@ -1,0 +1,248 @@
+"""Versions as those see them who judge them: signatures, history, differences, and what a verifier looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from p2pmem_protocol import cbor
+from p2pmem_protocol.bodies import Retract
+from p2pmem_protocol.content import check_canonical
+from p2pmem_protocol.envelope import Envelope, decode_item
+from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.evidence import Evidence, Verdict
+from p2pmem_protocol.join import Chain
+from p2pmem_protocol.names import AssetKey, VersionKey, hex_id
+from p2pmem_protocol.records import RetractRecord
+from p2pmem_protocol.trust import Floor, Line
+from p2pmem_protocol.view import AssetView, VersionView, asset_view, deadline
+
+from p2pmem.face import (
+    DiffView,
+    Explanation,
+    HistoryStep,
+    HistoryView,
+    NotFoundError,
+    RetractView,
+    ReviewDetail,
+    ReviewView,
+    SignatureView,
+)
+from p2pmem.ledger.graph import LedgerGraph
+from p2pmem.ledger.ledger import Ledger
+from p2pmem.services.duties import Duties, OpenReview
+from p2pmem.services.projector import read_lifecycle
+from p2pmem.services.showing import Showing
+from p2pmem.work.reviewing import seal_problem
+
+EARLIER_MAX: Final = 20
+"""A review lists so many earlier versions."""
+
+
+class TrustDesk:
+    """The part of the face that explains."""
+
+    def __init__(self, ledger: Ledger, showing: Showing, duties: Duties) -> None:
+        self._ledger = ledger
+        self._showing = showing
+        self._duties = duties
+
+    # Why a version stands as it does
+
+    def explain(self, graph: LedgerGraph, asset: AssetView, view: VersionView) -> Explanation:
+        report = view.trust
+        quorum = report.quorum
+        return Explanation(
+            version=self._showing.version(graph, asset, view, Floor()),
+            shown=report.shown,
+            quorum=hex_id(quorum.id) if quorum is not None else "",
+            quorum_serial=quorum.serial if quorum is not None else 0,
+            verifiers=tuple(map(str, quorum.verifiers)) if quorum is not None else (),
+            barred=tuple(map(str, report.barred)),
+            missing=tuple(map(str, report.missing)),
+            would_raise=report.would_raise,
+            kept=report.certificate is not None,
+            asked_until_ms=deadline(graph.set, view.key, asset.t_ms) or 0,
+            signatures=tuple(self._signatures(graph, asset, view)),
+            conflicts=tuple(
+                hex_id(other.key.root)
+                for other in asset.versions
+                if other.key.version == view.key.version and other.key != view.key
+            ),
+            retracts=tuple(self._retracts(graph, asset.key)),
+        )
+
+    def _signatures(self, graph: LedgerGraph, asset: AssetView, view: VersionView) -> Iterator[SignatureView]:
+        version = graph.set.version(view.key)
+        assert version is not None
+        for record in sorted(version.live(asset.t_ms), key=lambda record: record.order):
+            yield self._envelope(graph, record.id, "")
+        for proposal in graph.set.proposals(view.key):
+            if asset.t_ms < proposal.ends_at_ms:
+                yield self._envelope(graph, proposal.id, "it asks, and says nothing about the version")
+        report = view.trust
+        for line in (*report.approvals, *report.rejections, *report.endorsements, *report.ignored):
+            yield self._evidence(graph, line)
+
+    def _envelope(self, graph: LedgerGraph, item_id: bytes, ignored: str) -> SignatureView:
+        data = self._ledger.raw(item_id)
+        item = decode_item(data) if data is not None else None
+        if not isinstance(item, Envelope):
+            raise NotFoundError(f"{hex_id(item_id)[:18]} has just gone; ask again")
+        return SignatureView(
+            id=hex_id(item.id),
+            kind=item.kind.word,
+            signer=str(item.author),
+            label=graph.label_of(item.author) or (item.delegation.delegation.label if item.delegation else ""),
+            principal=str(item.principal),
+            decision="",
+            method="",
+            reason="",
+            quorum="",
+            ignored=ignored,
+            signature=hex_id(item.signature),
+        )
+
+    def _evidence(self, graph: LedgerGraph, line: Line) -> SignatureView:
+        data = self._ledger.raw(line.id)
+        if data is None:
+            raise NotFoundError(f"{hex_id(line.id)[:18]} has just gone; ask again")
+        evidence = Evidence.decode(data)
+        statement = evidence.statement
+        return SignatureView(
+            id=hex_id(line.id),
+            kind=line.kind.word,
+            signer=str(line.signer),
+            label=graph.label_of(line.signer),
+            principal=str(line.signer),
+            decision=line.decision.name.lower(),
+            method=line.method.word if line.method is not None else "",
+            reason=statement.reason,
+            quorum=hex_id(statement.quorum) if isinstance(statement, Verdict) else "",
+            ignored=line.ignored,
+            signature=hex_id(evidence.signature),
+        )
+
+    def _retracts(self, graph: LedgerGraph, key: AssetKey) -> Iterator[RetractView]:
+        for record in sorted(graph.set.retracts(key), key=lambda record: record.order):
+            yield self._retract(record)
+
+    def _retract(self, record: RetractRecord) -> RetractView:
+        data = self._ledger.raw(record.id)
+        item = decode_item(data) if data is not None else None
+        body = item.body if isinstance(item, Envelope) else None
+        return RetractView(
+            version=record.version,
+            by=str(record.author),
+            by_owner=not record.of_own_words and not record.as_principal,
+            erase=record.mode.name == "ERASE",
+            successor=record.successor,
+            reason=body.reason if isinstance(body, Retract) else "",
+            at_ms=record.issued_at_ms,
+        )
+
+    # What became of an asset
+
+    def history(self, graph: LedgerGraph, key: AssetKey) -> HistoryView:
+        asset = asset_view(graph.set, key, self._ledger.clock.now_ms())
+        steps = self._ledger.database.read(lambda connection: read_lifecycle(connection, graph.name, key))
+        retracts = tuple(self._retracts(graph, key))
+        if not steps and not asset.versions and not retracts:
+            raise NotFoundError(f"nothing of {key} was ever in {graph.name} here")
+        return HistoryView(
+            graph=str(graph.name),
+            reference=str(key),
+            steps=tuple(
+                HistoryStep(
+                    it.version, it.transition.value, str(it.agent), hex_id(it.root) if it.root else "", it.at_ms
+                )
+                for it in steps
+            ),
+            versions=tuple(self._showing.version(graph, asset, it, Floor()) for it in asset.versions),
+            retracts=retracts,
+        )
+
+    def diff(self, graph: LedgerGraph, view: VersionView, asset: AssetView, other: int | None) -> DiffView:
+        """Against the version `other`, or the highest one below."""
+        if other is None:
+            found = [it for it in asset.versions if it.key.version < view.key.version and self._is_held(it)]
+        else:
+            found = [it for it in asset.versions if it.key.version == other and it.key != view.key]
+        if not found:
+            wanted = f"version {other}" if other is not None else "earlier version"
+            raise NotFoundError(f"no {wanted} of {view.key.asset} is held here to compare with")
+        first, second = sorted((found[0], view), key=lambda it: it.key.version)
+        return self._compared(first, second)
+
+    def _compared(self, older: VersionView, newer: VersionView) -> DiffView:
+        before, after = self._lines(older), self._lines(newer)
+        return DiffView(
+            older=_reference(older.key),
+            newer=_reference(newer.key),
+            added=tuple(sorted(after - before)),
+            removed=tuple(sorted(before - after)),
+        )
+
+    def _lines(self, view: VersionView) -> set[str]:
+        content = self._ledger.content(view.content_hash)
+        if content is None or view.hidden_by is not None:
+            raise NotFoundError(f"the content of {_reference(view.key)} is not held here")
+        return set(check_canonical(content).data.decode().splitlines())
+
+    def _is_held(self, view: VersionView) -> bool:
+        return view.hidden_by is None and view.content_hash in self._ledger.held
+
+    # What a verifier looks at
+
+    def review_view(self, it: OpenReview) -> ReviewView:
+        return ReviewView(
+            id=review_id(it),
+            graph=str(self._ledger.graph(it.graph).name),
+            reference=_reference(it.subject),
+            root=hex_id(it.subject.root),
+            proposer=str(it.proposer),
+            deadline_ms=it.deadline_ms,
+            policy=self._duties.policy,
+        )
+
+    def open_review(self, review: str) -> OpenReview:
+        for it in self._duties.open_reviews():
+            if review_id(it) == review:
+                return it
+        raise NotFoundError(f"no review {review[:20]!r} is open; `p2pmem review list` shows those that are")
+
+    def review(self, review: str) -> ReviewDetail:
+        it = self.open_review(review)
+        graph = self._ledger.graph(it.graph)
+        asset = asset_view(graph.set, it.subject.asset, self._ledger.clock.now_ms())
+        view = next(each for each in asset.versions if each.key == it.subject)
+        content = self._ledger.content(view.content_hash)
+        if content is None:
+            raise NotFoundError(
+                f"the content of {_reference(view.key)} is not held here yet; wait until it was fetched"
+            )
+        earlier = [each for each in asset.versions if each.key.version < view.key.version][:EARLIER_MAX]
+        held = [each for each in earlier if self._is_held(each)]
+        return ReviewDetail(
+            review=self.review_view(it),
+            version=self._showing.version(graph, asset, view, Floor()),
+            content=content.decode(),
+            problem=seal_problem(self._ledger, graph, view.key, content),
+            earlier=tuple(self._showing.version(graph, asset, each, Floor()) for each in earlier),
+            diff=self._compared(held[0], view) if held else None,
+        )
+
+
+def roster_file(graph: LedgerGraph) -> bytes:
+    """The head's headers and parts, as `trust check --head` reads them."""
+    if graph.head is None:
+        raise MisuseError(f"{graph.name} has no roster here yet: {graph.trouble}")
+    return cbor.encode(Chain(graph.headers.chain_to(graph.head.id), graph.head.body.parts).to_value())
+
+
+def review_id(it: OpenReview) -> str:
+    return f"{it.subject.root.hex()}.{it.verifier}"
+
+
+def _reference(key: VersionKey) -> str:
+    return f"{key.asset}@{key.version}"

@@ -1,0 +1,121 @@
+"""review: what a verifier does with a proposal.
+
+judge   hold the bytes; recompute root and count, check the seal; then a person's decision, or the node's policy
+admit   sign the verdict with its method, admit it
+
+Nobody signs what he does not hold, and nobody approves bytes that are not what was sealed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from p2pmem_jobs import Context, Handler, Queue
+from p2pmem_protocol.content import check_canonical
+from p2pmem_protocol.errors import MisuseError, RefusedError
+from p2pmem_protocol.evidence import Decision, Evidence, Method, Verdict
+from p2pmem_protocol.names import Address, GraphId, VersionKey
+
+from p2pmem.ledger.graph import LedgerGraph
+from p2pmem.ledger.ledger import Ledger
+from p2pmem.review.judging import AutoJudge, Judge, Judgement
+from p2pmem.services.certifying import sealed_by_author
+from p2pmem.services.signing import Signing
+from p2pmem.work.outgoing import RETRY, Outgoing, Ready, classify_error
+from p2pmem.work.verifying import SaidResult, SubjectArgs, held_content, reference_of, version_view
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewArgs:
+    """A verdict to give. `decision` 0 lets the node's policy decide."""
+
+    subject: SubjectArgs
+    quorum: bytes
+    agent: bytes
+    decision: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A judgement as the job keeps it."""
+
+    decision: int
+    method: int
+    reason: str
+
+
+class ReviewingJobs:
+    """Registers review with a queue. `judge` None is the policy `manual`: only persons decide."""
+
+    def __init__(self, ledger: Ledger, signing: Signing, outgoing: Outgoing, judge: Judge | None, queue: Queue) -> None:
+        self._ledger = ledger
+        self._signing = signing
+        self._outgoing = outgoing
+        self._judge_by_policy = judge
+        self.review: Handler[ReviewArgs, SaidResult] = queue.handler(
+            "review", version=1, retry=RETRY, classify=classify_error, concurrency=16
+        )(self._review)
+
+    @property
+    def by_itself(self) -> bool:
+        """Whether proposals are reviewed without a person."""
+        return self._judge_by_policy is not None
+
+    async def _review(self, ctx: Context, args: ReviewArgs) -> SaidResult:
+        graph = self._ledger.graph(GraphId(args.subject.graph))
+        key = args.subject.key
+
+        async def judge() -> Judged:
+            return await self._judge(graph, key, args)
+
+        # What only looks at the bytes says the same again; what asks others is asked once.
+        asks_others = not (args.decision or isinstance(self._judge_by_policy, AutoJudge))
+        judged: Judged = await (ctx.step("judge", judge, returns=Judged) if asks_others else judge())
+
+        def make() -> Ready:
+            held_content(self._ledger, graph, key)
+            decision, method = Decision(judged.decision), Method(judged.method)
+            agent = Address(args.agent)
+            return Ready(self._signing.verdict(graph, agent, key, args.quorum, decision, method, judged.reason))
+
+        done = await self._outgoing.admit_step(ctx, "admit", make)
+        said = self._ledger.raw(done.id)
+        if said is None:
+            raise MisuseError(f"{reference_of(key)} went before the verdict on it could be shown")
+        verdict = Evidence.decode(said).statement
+        assert isinstance(verdict, Verdict)
+        return SaidResult(
+            reference_of(key), done.id, verdict.decision.name.lower(), verdict.method.word, verdict.reason
+        )
+
+    async def _judge(self, graph: LedgerGraph, key: VersionKey, args: ReviewArgs) -> Judged:
+        content = held_content(self._ledger, graph, key)
+        problem = seal_problem(self._ledger, graph, key, content)
+        if args.decision:
+            decision = Decision(args.decision)
+            if problem and decision is Decision.APPROVE:
+                raise MisuseError(f"{reference_of(key)} cannot be approved: {problem}")
+            found = Judgement(decision, Method.MANUAL, args.reason)
+        elif problem:
+            found = Judgement(Decision.REJECT, Method.AUTO, problem)
+        elif self._judge_by_policy is None:
+            raise MisuseError(f"{reference_of(key)} waits for a person: review.policy is manual now")
+        else:
+            found = await self._judge_by_policy.judge(graph, key, content)
+        return Judged(int(found.decision), int(found.method), found.reason)
+
+
+def seal_problem(ledger: Ledger, graph: LedgerGraph, key: VersionKey, data: bytes) -> str:
+    """What is wrong with the bytes of a version, recomputed from them; empty when nothing is."""
+    view = version_view(graph, key, ledger.clock.now_ms())
+    try:
+        content = check_canonical(data)
+        sealed_by_author(ledger, graph, key).check()
+    except RefusedError as refused:
+        return f"the content or its seal is not right: {refused}"
+    if content.root != key.root:
+        return "the content has another root than was sealed"
+    if view is not None and content.line_count != view.leaves:
+        return f"the content has {content.line_count} statements, and {view.leaves} were sealed"
+    return ""

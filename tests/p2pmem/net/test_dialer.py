@@ -1,0 +1,154 @@
+"""Dialling under a virtual clock: pauses that grow, peers that come back, and hearsay that is given up."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
+
+import pytest
+import trio
+from p2pmem_protocol.errors import MisuseError
+from trio.testing import MockClock
+
+from p2pmem.net.dialer import Dialer
+from p2pmem.net.limits import PeerLimits
+from p2pmem.net.memory import MemoryFabric
+from p2pmem.net.seam import PeerId
+
+Connected = Callable[[PeerId], Awaitable[None]]
+
+
+@pytest.fixture
+def clock() -> MockClock:
+    return MockClock(autojump_threshold=0)
+
+
+class Meetings:
+    """When which peer was met; each meeting lasts until the peer is gone."""
+
+    def __init__(self, fabric: MemoryFabric, me: str) -> None:
+        self.at: list[float] = []
+        self._fabric, self._me = fabric, me
+        self.ended = trio.Event()
+
+    async def __call__(self, peer: PeerId) -> None:
+        self.at.append(trio.current_time())
+        await self.ended.wait()
+        self.ended = trio.Event()
+
+
+async def test_pauses_double_with_a_spread_up_to_the_longest(clock: MockClock) -> None:
+    del clock
+    limits = PeerLimits(first_dial_pause_s=1.0, longest_dial_pause_s=16.0)
+    fabric, tries = MemoryFabric(seed=1), list[float]()
+    async with fabric.network("me") as me:
+        dial = me.connect
+
+        async def connect(address: str, *, expected: PeerId | None) -> PeerId:
+            tries.append(trio.current_time())
+            return await dial(address, expected=expected)
+
+        me.connect = connect  # type: ignore[method-assign]
+        dialer = Dialer(me, Meetings(fabric, "me"), random.Random(5), limits)
+        dialer.want(f"/memory/nobody/p2p/{fabric.peer_id_of('nobody')}")
+        with trio.move_on_after(100):
+            await dialer.run()
+    pauses = [later - earlier for earlier, later in pairwise(tries)]
+    bounds = [1, 2, 4, 8, 16, 16, 16]
+    assert len(pauses) >= len(bounds)
+    assert all(bound / 2 <= pause <= bound + 0.1 for pause, bound in zip(pauses, bounds, strict=False)), pauses
+
+
+async def test_a_peer_that_comes_back_is_met_within_the_longest_pause_and_pauses_begin_anew(clock: MockClock) -> None:
+    del clock
+    fabric = MemoryFabric(seed=2)
+    async with fabric.network("me") as me, trio.open_nursery() as nursery:
+        meetings = Meetings(fabric, "me")
+        dialer = Dialer(me, meetings, random.Random(6))
+        await nursery.start(dialer.run)
+        dialer.want(f"/memory/you/p2p/{fabric.peer_id_of('you')}")
+        await trio.sleep(600)
+        assert meetings.at == []
+        async with fabric.network("you"):
+            began = trio.current_time()
+            await trio.sleep(61)
+            assert len(meetings.at) == 1
+            assert meetings.at[0] - began <= 60.1
+            meetings.ended.set()
+            lost = trio.current_time()
+            await trio.sleep(1)
+            assert len(meetings.at) == 2
+            assert meetings.at[1] - lost <= 0.3
+        nursery.cancel_scope.cancel()
+
+
+async def test_hearsay_is_given_up_after_its_failures_and_a_wish_is_not(clock: MockClock) -> None:
+    del clock
+    limits = PeerLimits(heard_failures_max=3)
+    fabric = MemoryFabric(seed=3)
+    async with fabric.network("me") as me, trio.open_nursery() as nursery:
+        dialer = Dialer(me, Meetings(fabric, "me"), random.Random(7), limits)
+        await nursery.start(dialer.run)
+        wanted = dialer.want(f"/memory/a/p2p/{fabric.peer_id_of('a')}")
+        heard = dialer.hear(f"/memory/b/p2p/{fabric.peer_id_of('b')}")
+        both = dialer.hear(f"/memory/c/p2p/{fabric.peer_id_of('c')}")
+        dialer.want(f"/memory/c/p2p/{fabric.peer_id_of('c')}")
+        assert dialer.wanted() == {wanted, heard, both}
+        await trio.sleep(3_600)
+        assert dialer.wanted() == {wanted, both}
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_was_reached_once_is_dialled_on_though_only_heard_of(clock: MockClock) -> None:
+    del clock
+    fabric = MemoryFabric(seed=4)
+    async with fabric.network("me") as me, trio.open_nursery() as nursery:
+        meetings = Meetings(fabric, "me")
+        dialer = Dialer(me, meetings, random.Random(8), PeerLimits(heard_failures_max=2))
+        await nursery.start(dialer.run)
+        async with fabric.network("you") as you:
+            peer = dialer.hear(you.addresses()[0])
+            await trio.sleep(1)
+        meetings.ended.set()
+        await trio.sleep(3_600)
+        assert dialer.wanted() == {peer}
+        nursery.cancel_scope.cancel()
+
+
+async def test_of_peers_and_of_hearsay_only_so_many_are_dialled(clock: MockClock) -> None:
+    del clock
+    limits = PeerLimits(wanted_peers_max=5, heard_peers_max=3)
+    fabric = MemoryFabric(seed=5)
+
+    def at(name: str) -> str:
+        return f"/memory/{name}/p2p/{fabric.peer_id_of(name)}"
+
+    async with fabric.network("me") as me:
+        dialer = Dialer(me, Meetings(fabric, "me"), random.Random(9), limits)
+        for name in "abc":
+            dialer.hear(at(name))
+        with pytest.raises(MisuseError, match="only heard of"):
+            dialer.hear(at("d"))
+        dialer.want(at("d"))
+        dialer.want(at("e"))
+        with pytest.raises(MisuseError, match="wanted already"):
+            dialer.want(at("f"))
+        for bad in ("nonsense", "/memory/x", f"/memory/me/p2p/{me.peer_id}"):
+            with pytest.raises(MisuseError):
+                dialer.hear(bad)
+
+
+async def test_hearsay_does_not_displace_the_address_that_a_person_gave(clock: MockClock) -> None:
+    del clock
+    fabric = MemoryFabric(seed=6)
+    async with fabric.network("me") as me, fabric.network("you") as you, trio.open_nursery() as nursery:
+        meetings = Meetings(fabric, "me")
+        dialer = Dialer(me, meetings, random.Random(10))
+        dialer.want(you.addresses()[0])
+        for number in range(100):
+            dialer.hear(f"/memory/lie-{number}/p2p/{you.peer_id}")
+        await nursery.start(dialer.run)
+        await trio.sleep(1)
+        assert len(meetings.at) == 1
+        nursery.cancel_scope.cancel()

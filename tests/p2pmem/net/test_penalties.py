@@ -1,0 +1,147 @@
+"""Bans that grow, and allowances that grow back, each at its limit and one past it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+import trio
+from p2pmem_jobs import TrioClock
+from p2pmem_protocol.errors import MisuseError, Reason, RefusedError
+from trio.testing import MockClock
+
+from p2pmem.exchange.allowance import Allowances
+from p2pmem.net.limits import PeerLimits
+from p2pmem.net.memory import MemoryFabric
+from p2pmem.net.penalties import Ban, Penalties
+from p2pmem.net.seam import PeerId
+
+FORGED = RefusedError(Reason.BAD_SIGNATURE, "a signature that is none")
+BEHIND = RefusedError(Reason.NOT_LISTED, "not listed here")
+BASE_MS = 1_000_000
+
+
+@pytest.fixture
+def clock() -> MockClock:
+    return MockClock(autojump_threshold=0)
+
+
+class Kept:
+    def __init__(self) -> None:
+        self.bans: dict[PeerId, Ban] = {}
+
+    def load(self) -> Mapping[PeerId, Ban]:
+        return dict(self.bans)
+
+    async def keep(self, peer: PeerId, ban: Ban | None) -> None:
+        if ban is None:
+            self.bans.pop(peer, None)
+        else:
+            self.bans[peer] = ban
+
+
+async def test_a_ban_doubles_each_time_up_to_the_longest_and_a_day_of_peace_begins_anew(clock: MockClock) -> None:
+    del clock
+    limits = PeerLimits(first_ban_s=10, longest_ban_s=60)
+    peer = MemoryFabric.peer_id_of("you")
+    async with MemoryFabric(seed=1).network("me") as me:
+        penalties = Penalties(me, Kept(), TrioClock(BASE_MS), limits)
+        for expected_s in (10, 20, 40, 60, 60):
+            penalties.punish(peer, FORGED)
+            await trio.sleep(expected_s - 0.001)
+            assert not penalties.may_connect(peer)
+            await trio.sleep(0.002)
+            assert penalties.may_connect(peer)
+        await trio.sleep(limits.forgiven_after_s)
+        penalties.punish(peer, FORGED)
+        await trio.sleep(10.001)
+        assert penalties.may_connect(peer)
+        assert penalties.refusals[peer] == 6
+
+
+async def test_what_depends_on_roster_or_time_is_counted_and_held_against_nobody(clock: MockClock) -> None:
+    del clock
+    peer = MemoryFabric.peer_id_of("you")
+    async with MemoryFabric(seed=1).network("me") as me:
+        penalties = Penalties(me, Kept(), TrioClock(BASE_MS))
+        penalties.punish(peer, BEHIND)
+        assert penalties.may_connect(peer)
+        assert penalties.reasons == {Reason.NOT_LISTED: 1}
+        assert penalties.refusals[peer] == 0
+
+
+async def test_who_is_punished_loses_its_connection_and_the_ban_is_kept(clock: MockClock) -> None:
+    del clock
+    fabric, kept = MemoryFabric(seed=1), Kept()
+    async with fabric.network("me") as me, fabric.network("you") as you, trio.open_nursery() as nursery:
+        penalties = Penalties(me, kept, TrioClock(BASE_MS))
+        penalties.start()
+        nursery.start_soon(penalties.run)
+        await you.connect(me.addresses()[0], expected=None)
+        penalties.punish(you.peer_id, FORGED)
+        await trio.testing.wait_all_tasks_blocked()
+        assert me.connected() == frozenset()
+        assert kept.bans[you.peer_id].reason == "bad_signature"
+        again = Penalties(me, kept, TrioClock(BASE_MS))
+        assert not again.may_connect(you.peer_id)
+        nursery.cancel_scope.cancel()
+
+
+async def test_only_so_many_bans_are_kept_and_those_of_a_person_are_never_forgotten(clock: MockClock) -> None:
+    del clock
+    kept = Kept()
+    peers = [MemoryFabric.peer_id_of(f"peer {number}") for number in range(5)]
+    async with MemoryFabric(seed=1).network("me") as me, trio.open_nursery() as nursery:
+        penalties = Penalties(me, kept, TrioClock(BASE_MS), PeerLimits(banned_peers_max=3))
+        nursery.start_soon(penalties.run)
+        await penalties.ban(peers[0], None)
+        for peer in peers[1:3]:
+            penalties.punish(peer, FORGED)
+        assert set(penalties.banned()) == set(peers[:3])
+        penalties.punish(peers[3], FORGED)
+        assert set(penalties.banned()) == {peers[0], *peers[2:4]}
+        await trio.testing.wait_all_tasks_blocked()
+        assert set(kept.bans) == set(penalties.banned())
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_peer_that_forges_while_banned_for_good_stays_banned_for_good(clock: MockClock) -> None:
+    del clock
+    peer = MemoryFabric.peer_id_of("you")
+    async with MemoryFabric(seed=1).network("me") as me:
+        penalties = Penalties(me, Kept(), TrioClock(BASE_MS))
+        await penalties.ban(peer, None)
+        penalties.punish(peer, FORGED)
+        await trio.sleep(80_000)
+        assert not penalties.may_connect(peer)
+        assert await penalties.pardon(peer)
+        assert penalties.may_connect(peer)
+        assert not await penalties.pardon(peer)
+
+
+def test_a_reader_asks_so_often_and_takes_so_much_and_it_grows_back() -> None:
+    limits = PeerLimits(reader_requests_max=10, reader_bytes_max=1_000, reader_refill_s=10)
+    allowances, peer, other = Allowances(limits), PeerId("you"), PeerId("other")
+    assert [allowances.may_ask(peer, 0.0) for _ in range(11)] == [True] * 10 + [False]
+    assert allowances.may_ask(other, 0.0)
+    assert allowances.may_ask(peer, 1.0)
+    assert not allowances.may_ask(peer, 1.0)
+    allowances.answered(other, 999, 1.0)
+    assert allowances.may_ask(other, 1.0)
+    allowances.answered(other, 1_001, 1.0)
+    assert not allowances.may_ask(other, 1.0)
+    assert allowances.may_ask(other, 21.0)
+
+
+def test_accounts_are_kept_for_so_many_readers() -> None:
+    allowances = Allowances(PeerLimits(reader_requests_max=1, readers_max=2))
+    for name in "abc":
+        assert allowances.may_ask(PeerId(name), 0.0)
+    assert allowances.may_ask(PeerId("a"), 0.0), "the oldest was forgotten"
+    assert not allowances.may_ask(PeerId("c"), 0.0)
+
+
+def test_every_limit_is_above_nothing() -> None:
+    for name in PeerLimits.__dataclass_fields__:
+        with pytest.raises(MisuseError, match=name):
+            PeerLimits(**{name: 0})

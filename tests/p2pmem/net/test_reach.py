@@ -1,0 +1,55 @@
+"""What is worth telling others, and what may be dialled on hearsay."""
+
+from __future__ import annotations
+
+import pytest
+
+from p2pmem.net.reach import Reach, may_dial_on_hearsay, reach_of, worth_telling
+
+LOOP, LAN, WORLD = "/ip4/127.0.0.1/tcp/1/p2p/x", "/ip4/192.168.1.9/tcp/1/p2p/x", "/ip4/8.8.8.8/tcp/1/p2p/x"
+
+
+@pytest.mark.parametrize(
+    ("address", "reach"),
+    [
+        (LOOP, Reach.MACHINE),
+        ("/ip6/::1/tcp/1", Reach.MACHINE),
+        ("/dns4/localhost/tcp/1", Reach.MACHINE),
+        (LAN, Reach.NETWORK),
+        ("/ip6/fe80::1/tcp/1", Reach.NETWORK),
+        (WORLD, Reach.WORLD),
+        ("/dns4/node.example.org/tcp/1", Reach.WORLD),
+        ("/ip4/0.0.0.0/tcp/4001", Reach.NOWHERE),
+        ("/ip6/::/tcp/4001", Reach.NOWHERE),
+        ("/ip4/8.8.8.8/tcp/0", Reach.NOWHERE),
+        ("/ip4/224.0.0.1/tcp/1", Reach.NOWHERE),
+        ("/ip4/999.1.1.1/tcp/1", Reach.NOWHERE),
+        ("/ip4", Reach.NOWHERE),
+        ("nonsense", Reach.NOWHERE),
+        ("", Reach.NOWHERE),
+    ],
+)
+def test_how_far_an_address_reaches(address: str, reach: Reach) -> None:
+    assert reach_of(address) is reach
+
+
+def test_loopback_is_told_only_by_who_listens_nowhere_else() -> None:
+    assert worth_telling([LOOP]) == (LOOP,)
+    assert worth_telling([LOOP, LAN]) == (LAN,)
+    assert worth_telling([]) == ()
+    assert worth_telling(["/ip4/8.8.8.8/tcp/0"]) == ()
+
+
+def test_an_address_that_is_everywhere_is_never_told_as_it_stands() -> None:
+    told = worth_telling(["/ip4/0.0.0.0/tcp/4001/p2p/x"])
+    assert "/ip4/0.0.0.0/tcp/4001/p2p/x" not in told
+    assert all(it.endswith("/tcp/4001/p2p/x") for it in told)
+
+
+def test_nobody_is_made_to_knock_at_its_own_machine_by_hearsay() -> None:
+    assert not may_dial_on_hearsay(LOOP, [WORLD])
+    assert not may_dial_on_hearsay(LOOP, [])
+    assert may_dial_on_hearsay(LOOP, [LOOP])
+    assert may_dial_on_hearsay(LAN, [])
+    assert may_dial_on_hearsay(WORLD, [WORLD])
+    assert not may_dial_on_hearsay("/ip4/0.0.0.0/tcp/1", [LOOP])

@@ -1,0 +1,116 @@
+"""Certificates out of a cluster, checked without a node, and by newer members."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from p2pmem_devnet.cluster_node import Asset
+from p2pmem_protocol.certificate import Certificate
+from p2pmem_protocol.certificate_json import to_json
+from p2pmem_protocol.errors import MisuseError
+from trio.testing import MockClock
+
+from p2pmem.api.problems import Exit
+from p2pmem.cli.main import main
+from p2pmem.face import MemberChange
+from tests.p2pmem.trust.scene import Scene, scene
+
+
+async def verified(it: Scene) -> Asset:
+    asset, _ = await it.proposed()
+    for node in (it.bo, it.cy):
+        await node.decide(approve=True, reason="I read it")
+    await it.cluster.settled()
+    return asset
+
+
+def checked(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, dict[str, Any]]:
+    code = main(["trust", "check", *map(str, words), "--json"])
+    out, err = capsys.readouterr()
+    return code, json.loads(out or err)
+
+
+async def test_it_is_checked_offline_in_both_forms_and_says_the_same_from_every_node(
+    autojump_clock: MockClock, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with scene() as it:
+        asset = await verified(it)
+        await it.wake()
+        statements = []
+        for node in it.awake:
+            data = bytes.fromhex((await node.certificate(asset)).cbor)
+            for name, form in (("cbor", data), ("json", to_json(Certificate.decode(data)).encode())):
+                file = tmp_path / f"{node.name}.{name}"
+                file.write_bytes(form)
+                code, answer = checked(capsys, file)
+                assert code == Exit.OK
+                statements.append(answer["statement"])
+            content = tmp_path / "content.nq"
+            content.write_bytes(await node.content(asset))
+            assert checked(capsys, tmp_path / f"{node.name}.cbor", "--content", content)[0] == Exit.OK
+        assert all(each == statements[0] for each in statements)
+        assert (statements[0]["m"], statements[0]["n"], statements[0]["root"]) == (2, 3, asset.root)
+
+
+async def test_a_newer_roster_says_whether_it_still_stands(
+    autojump_clock: MockClock, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with scene() as it:
+        asset = await verified(it)
+        file, head = tmp_path / "certificate", tmp_path / "roster"
+        file.write_bytes(bytes.fromhex((await it.bo.certificate(asset)).cbor))
+        standings = []
+        for change in (None, MemberChange(m=1), MemberChange(drop=(asset.reference,))):
+            if change is not None:
+                await it.change(change)
+            head.write_bytes(await it.bo.face.roster(it.cluster.graph))
+            code, answer = checked(capsys, file, "--head", head)
+            assert answer["holds"], "what it says of its own time stays true"
+            standings.append((answer["standing"], answer["stands"], code))
+        assert standings == [("current", True, 0), ("kept", True, 0), ("outdated", False, Exit.REFUSED)]
+        with pytest.raises(MisuseError, match="not ConsensusVerified"):
+            await it.bo.certificate(asset)
+
+
+async def test_a_roster_of_somebody_else_judges_nothing(
+    autojump_clock: MockClock, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with scene() as it:
+        asset = await verified(it)
+        file, head = tmp_path / "certificate", tmp_path / "roster"
+        file.write_bytes(bytes.fromhex((await it.bo.certificate(asset)).cbor))
+        good = await it.bo.face.roster(it.cluster.graph)
+    async with scene(seed=2) as other:
+        foreign = await other.bo.face.roster(other.cluster.graph)
+    for wrong in (foreign, good[:-1], good[:200] + bytes([good[200] ^ 1]) + good[201:], b"", b"\x80"):
+        head.write_bytes(wrong)
+        code, _ = checked(capsys, file, "--head", head)
+        assert code == Exit.REFUSED
+
+
+async def test_an_explanation_names_every_signature_and_what_is_missing(autojump_clock: MockClock) -> None:
+    async with scene(quorum=3) as it:
+        asset = await verified(it)
+        await it.dan.endorse(asset, reason="plausible")
+        await it.wake()
+        told = [await node.face.explain(asset.graph, asset.reference) for node in it.awake]
+        for each in told:
+            said = {(sign.kind, sign.label, sign.decision, sign.method, sign.reason) for sign in each.signatures}
+            assert said == {
+                ("share", "ada", "", "", ""),
+                ("propose", "ada", "", "", ""),
+                ("verdict", "bo", "approve", "manual", "I read it"),
+                ("verdict", "cy", "approve", "manual", "I read it"),
+                ("endorse", "dan", "endorse", "", "plausible"),
+            }
+            assert each.missing == (str(it.dan.address),)
+            assert each.barred == (str(it.ada.address),)
+            assert each.would_raise == "1 more of the 1 verifiers that have not approved"
+            assert (each.quorum_serial, set(each.verifiers)) == (2, {str(node.address) for node in it.verifiers})
+            assert each.asked_until_ms > it.ada.clock.now_ms()
+            assert each.shown == "PartiallyVerified, 2 of 3, 3 needed, 2 manual"
+        first = {sign.signature for sign in told[0].signatures}
+        assert all({sign.signature for sign in each.signatures} == first for each in told)

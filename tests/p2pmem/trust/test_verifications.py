@@ -1,0 +1,304 @@
+"""verify from asking to its end: deadlines, crashes, changes of the quorum, versions that follow each other."""
+
+from __future__ import annotations
+
+import pytest
+from p2pmem_devnet.cluster import days, minutes
+from p2pmem_protocol.errors import MisuseError, Reason
+from p2pmem_protocol.evidence import Decision
+from p2pmem_protocol.trust import Trust
+from trio.testing import MockClock
+
+from p2pmem.face import MemberChange, NewGraph, NewMember
+from tests.p2pmem.trust.scene import addresses, scene, subject
+
+
+async def test_at_the_deadline_it_says_who_is_missing_and_what_comes_late_counts(autojump_clock: MockClock) -> None:
+    async with scene() as it:
+        asset, job = await it.proposed(within=minutes(20))
+        await it.bo.decide(approve=True)
+        await it.cluster.settled()
+        late = it.verdict(it.cy, asset)
+        await it.cluster.advance(minutes=30)
+        ended = await it.ada.job(job)
+        assert ended.state == "succeeded"
+        assert isinstance(ended.result, dict)
+        assert ended.result["level"] == "PartiallyVerified"
+        assert "cy" in ended.result["missing"]
+        assert "dan" in ended.result["missing"]
+        assert "bo" not in ended.result["missing"].replace("bo,", "bo")
+        assert await it.cy.decide(approve=True) == 0, "a proposal that has ended asks nobody"
+        assert await it.offered(late.encode()) == {None}
+        assert await it.level(asset) is Trust.CONSENSUS_VERIFIED
+
+
+async def test_too_many_rejections_end_it_with_their_reasons(autojump_clock: MockClock) -> None:
+    async with scene() as it:
+        asset, job = await it.proposed()
+        await it.bo.decide(approve=False, reason="the unit is missing")
+        assert await it.level(asset) is Trust.SELF_ATTESTED
+        await it.cy.decide(approve=False, reason="wrong drug")
+        assert await it.level(asset) is Trust.REJECTED
+        ended = await it.ada.job(job)
+        assert isinstance(ended.result, dict)
+        assert ended.result["level"] == "Rejected"
+        assert sorted(ended.result["rejections"]) == ["bo: the unit is missing", "cy: wrong drug"]
+
+
+async def test_what_was_rejected_is_below_every_floor_and_a_better_version_takes_its_place(
+    autojump_clock: MockClock,
+) -> None:
+    async with scene() as it:
+        asset, _ = await it.proposed()
+        for node in (it.bo, it.cy):
+            await node.decide(approve=False, reason="no source")
+        await it.cluster.settled()
+        for floor in (Trust.SELF_ATTESTED, Trust.ENDORSED):
+            assert await it.ada.versions(min_trust=floor) == []
+        better = await it.ada.share("ex:trial ex:lowers ex:ldl ; ex:source ex:paper .", name=asset.name, ttl=days(10))
+        await it.cluster.settled()
+        await it.ada.start_verify(better)
+        await it.cluster.settled()
+        for node in (it.bo, it.cy):
+            await node.decide(approve=True)
+        assert await it.level(better) is Trust.CONSENSUS_VERIFIED
+        assert await it.level(asset) is Trust.REJECTED
+        for node in it.awake:
+            for floor in (Trust.SELF_ATTESTED, Trust.CONSENSUS_VERIFIED):
+                assert [each.version for each in await node.versions(min_trust=floor)] == [2]
+
+
+async def test_a_newer_unverified_version_stands_beside_the_verified_one(autojump_clock: MockClock) -> None:
+    async with scene() as it:
+        asset, _ = await it.proposed()
+        for node in (it.bo, it.cy):
+            await node.decide(approve=True)
+        await it.cluster.settled()
+        newer = await it.ada.share("ex:trial ex:raises ex:ldl .", name=asset.name, ttl=days(10))
+        assert await it.level(newer) is Trust.SELF_ATTESTED
+        for node in it.awake:
+            (verified,) = await node.versions(min_trust=Trust.CONSENSUS_VERIFIED)
+            (latest,) = await node.versions(min_trust=Trust.SELF_ATTESTED)
+            assert (verified.version, verified.current) == (1, True)
+            assert (latest.version, latest.newer_unverified) == (2, True)
+            at_floor = await node.query("SELECT ?o { ?s ?p ?o }", min_trust=Trust.CONSENSUS_VERIFIED)
+            assert at_floor.rows == (("<http://example.org/ldl>",),)
+            says = await node.query("ASK { ?s <http://example.org/lowers> ?o }", min_trust=Trust.SELF_ATTESTED)
+            assert says.boolean is False, "at a lower floor the newer one is current"
+
+
+async def test_evidence_gathered_while_shared_counts_once_published(autojump_clock: MockClock) -> None:
+    async with scene() as it:
+        asset = await it.ada.share("ex:trial ex:lowers ex:ldl .", ttl=minutes(20))
+        await it.cluster.settled()
+        await it.ada.start_verify(asset)
+        await it.cluster.settled()
+        for node in (it.bo, it.cy):
+            await node.decide(approve=True)
+        await it.dan.endorse(asset)
+        await it.ada.publish(asset)
+        await it.cluster.settled()
+        await it.cluster.advance(minutes=30)
+        view = await it.agreed(asset)
+        assert view is not None
+        assert view.published
+        assert view.shared_until_ms is None
+        assert view.trust.level is Trust.CONSENSUS_VERIFIED
+        assert len(view.trust.endorsements) == 1
+
+
+async def test_evidence_goes_with_an_expired_share_and_does_not_come_back(autojump_clock: MockClock) -> None:
+    async with scene() as it:
+        asset = await it.ada.share("ex:trial ex:lowers ex:ldl .", ttl=minutes(20))
+        await it.cluster.settled()
+        verdicts = [it.verdict(node, asset) for node in (it.bo, it.cy)]
+        for verdict in verdicts:
+            assert await it.offered(verdict.encode()) == {None}
+        assert it.ada.trust(asset) is Trust.CONSENSUS_VERIFIED
+        await it.cluster.advance(minutes=30)
+        assert await it.agreed(asset) is None
+        for verdict in verdicts:
+            assert await it.offered(verdict.encode()) == {Reason.SUBJECT_NOT_HELD}
+            assert all(verdict.id not in node.graph.set for node in it.awake)
+
+
+async def test_asking_twice_is_one_proposal(autojump_clock: MockClock) -> None:
+    async with scene() as it:
+        asset, job = await it.proposed()
+        again = await it.ada.start_verify(asset)
+        assert again.id == job
+        await it.cluster.settled()
+        assert len(list(it.bo.graph.set.proposals(subject(asset)))) == 1
+        assert len(await it.bo.face.reviews()) == 1
+
+
+async def test_when_the_proposer_dies_the_others_go_on(autojump_clock: MockClock) -> None:
+    async with scene() as it:
+        asset, job = await it.proposed()
+        await it.cluster.crash(it.ada)
+        await it.bo.decide(approve=True)
+        await it.cy.decide(approve=True)
+        await it.cluster.settled()
+        assert it.dan.trust(asset) is Trust.CONSENSUS_VERIFIED
+        await it.cluster.restart(it.ada)
+        assert await it.level(asset) is Trust.CONSENSUS_VERIFIED
+        ended = await it.ada.job(job)
+        assert isinstance(ended.result, dict)
+        assert ended.result["level"] == "ConsensusVerified"
+
+
+@pytest.mark.parametrize("point", ["review/admit/before", "review/admit/after"])
+async def test_a_verifier_that_dies_while_it_signs_has_said_it_once_or_says_it_when_it_is_back(
+    autojump_clock: MockClock, point: str
+) -> None:
+    async with scene(policy="auto", quorum=3) as it:
+        asset = await it.ada.share("ex:trial ex:lowers ex:ldl .")
+        await it.cluster.settled()
+        it.bo.crash_at = (point, 1)
+        await it.ada.start_verify(asset)
+        await it.cluster.crashed(it.bo)
+        await it.cluster.settled()
+        assert it.ada.trust(asset) is Trust.PARTIALLY_VERIFIED
+        await it.cluster.restart(it.bo)
+        assert await it.level(asset) is Trust.CONSENSUS_VERIFIED
+        assert it.said_by(it.bo, asset) == 1
+
+
+async def test_when_all_verifiers_are_away_for_a_day_they_answer_when_they_are_back(autojump_clock: MockClock) -> None:
+    async with scene(policy="auto") as it:
+        asset = await it.ada.share("ex:trial ex:lowers ex:ldl .")
+        await it.cluster.settled()
+        await it.cluster.stop(*it.verifiers)
+        job = await it.ada.start_verify(asset)
+        await it.cluster.advance(days=1)
+        assert (await it.ada.job(job, wait=minutes(1))).state == "waiting"
+        await it.cluster.stop(it.ada)
+        await it.cluster.restart(*it.verifiers)
+        await it.cluster.advance(hours=1)
+        await it.cluster.restart(it.ada)
+        assert await it.level(asset) is Trust.CONSENSUS_VERIFIED
+        ended = await it.ada.job(job)
+        assert isinstance(ended.result, dict)
+        assert ended.result["level"] == "ConsensusVerified"
+
+
+async def test_a_quorum_that_changes_half_way_is_asked_again_and_old_verdicts_do_not_count(
+    autojump_clock: MockClock,
+) -> None:
+    async with scene() as it:
+        asset, job = await it.proposed()
+        await it.bo.decide(approve=True)
+        old = it.verdict(it.cy, asset)
+        await it.cluster.settled()
+        await it.change(MemberChange(remove=(str(it.dan.address),), m=2))
+        view = await it.agreed(asset)
+        assert view is not None
+        assert (view.trust.level, view.trust.m, view.trust.n) == (Trust.SELF_ATTESTED, 2, 2)
+        here = [node for node in it.awake if node is not it.dan]
+        assert {await it.offer(node, old.encode()) for node in here} == {Reason.WRONG_QUORUM}
+        assert await it.bo.decide(approve=True) + await it.cy.decide(approve=True) == 2
+        await it.cluster.settled()
+        ended = await it.ada.job(job)
+        assert isinstance(ended.result, dict)
+        assert ended.result["level"] == "ConsensusVerified"
+
+
+async def test_a_complete_certificate_stays_when_the_quorum_changes(autojump_clock: MockClock) -> None:
+    async with scene() as it:
+        asset, _ = await it.proposed()
+        for node in (it.bo, it.cy):
+            await node.decide(approve=True)
+        await it.cluster.settled()
+        half, _ = await it.proposed("ex:half ex:is ex:done .")
+        await it.bo.decide(approve=True)
+        await it.cluster.settled()
+        before = (await it.bo.certificate(asset)).statement
+        await it.change(MemberChange(remove=(str(it.cy.address),), m=1))
+        members = [node for node in it.awake if node is not it.cy]
+        await it.wake()
+        for node in [*members, it.eve]:
+            view = node.view(asset)
+            assert view is not None
+            assert view.trust.level is Trust.CONSENSUS_VERIFIED
+            assert addresses(view) == {it.bo.address, it.cy.address}
+            assert view.trust.certificate is not None
+            assert (await node.certificate(asset)).statement == before
+            lower = node.view(half)
+            assert lower is not None
+            assert lower.trust.level is Trust.SELF_ATTESTED
+        # a rejection under the new quorum is shown beside it and takes nothing away
+        assert await it.offer(it.ada, it.verdict(it.dan, asset, Decision.REJECT).encode()) is None
+        await it.cluster.settled()
+        view = it.bo.view(asset)
+        assert view is not None
+        assert (view.trust.level, len(view.trust.rejections)) == (Trust.CONSENSUS_VERIFIED, 1)
+
+
+async def test_the_key_of_a_former_verifier_signs_nothing_that_counts(autojump_clock: MockClock) -> None:
+    async with scene() as it:
+        verified, _ = await it.proposed()
+        for node in (it.bo, it.cy):
+            await node.decide(approve=True)
+        await it.cluster.settled()
+        open_, _ = await it.proposed("ex:other ex:is ex:open .")
+        under_old = it.verdict(it.dan, open_)
+        await it.change(MemberChange(remove=(str(it.dan.address),)))
+        here = [node for node in it.awake if node is not it.dan]
+        under_new = it.verdict(it.dan, open_)
+        for verdict, reason in ((under_old, Reason.WRONG_QUORUM), (under_new, Reason.NOT_LISTED)):
+            assert {await it.offer(node, verdict.encode()) for node in here} == {reason}
+        assert it.ada.trust(verified) is Trust.CONSENSUS_VERIFIED
+        assert it.ada.trust(open_) is Trust.SELF_ATTESTED
+
+
+async def test_what_rests_on_a_leaked_key_falls_when_it_is_removed_as_leaked(autojump_clock: MockClock) -> None:
+    async with scene() as it:
+        asset, _ = await it.proposed()
+        for node in (it.bo, it.cy):
+            await node.decide(approve=True)
+        await it.cluster.settled()
+        solid, _ = await it.proposed("ex:other ex:is ex:solid .")
+        for node in (it.bo, it.dan):
+            assert await it.offered(it.verdict(node, solid).encode()) == {None}
+        change = MemberChange(remove=(str(it.cy.address),), leaked=True)
+        preview = await it.dan.face.preview_members(it.cluster.graph, change)
+        assert (preview.signer, preview.signs_here) == (str(it.ada.address), False)
+        assert [(each.now, each.then) for each in preview.trust] == [("ConsensusVerified", "SelfAttested")]
+        assert preview.trust[0].reference == asset.reference
+        await it.cluster.settled()
+        await it.change(change)
+        await it.wake()
+        for node in [it.ada, it.bo, it.dan, it.eve]:
+            assert node.trust(asset) is Trust.SELF_ATTESTED
+            assert node.trust(solid) is Trust.CONSENSUS_VERIFIED
+
+
+async def test_m_is_neither_0_nor_more_than_can_be_reached(autojump_clock: MockClock) -> None:
+    async with scene() as it:
+        verifiers = tuple(NewMember(str(node.address), ("verifier",)) for node in it.verifiers)
+        for m, words in ((0, "verify everything"), (4, "never be reached")):
+            with pytest.raises(MisuseError, match=words):
+                await it.ada.face.found(NewGraph("bad", members=verifiers, m=m))
+        with pytest.raises(MisuseError, match="nothing could reach it"):
+            await it.ada.change_members(MemberChange(m=4))
+        asset, _ = await it.proposed()
+        await it.change(MemberChange(m=0))
+        view = await it.agreed(asset)
+        assert view is not None
+        assert (view.trust.level, view.trust.m, view.trust.quorum) == (Trust.SELF_ATTESTED, 0, None)
+        with pytest.raises(MisuseError, match="no quorum"):
+            await it.ada.verify(asset)
+
+
+async def test_with_m_of_all_a_verifiers_own_things_are_partially_verified_at_most(autojump_clock: MockClock) -> None:
+    async with scene(quorum=3) as it:
+        asset = await it.bo.share("ex:trial ex:lowers ex:ldl .")
+        await it.cluster.settled()
+        await it.bo.start_verify(asset)
+        await it.cluster.settled()
+        for node in (it.cy, it.dan):
+            await node.decide(approve=True)
+        view = await it.agreed(asset)
+        assert view is not None
+        assert (view.trust.level, view.trust.m, view.trust.n) == (Trust.PARTIALLY_VERIFIED, 3, 2)
+        assert "PartiallyVerified at most" in view.trust.would_raise

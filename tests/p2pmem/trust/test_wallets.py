@@ -1,0 +1,197 @@
+"""Every signature by a wallet that the node never sees: typed data out, a signature in. The wallet is eth-account."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from eth_account import Account
+from p2pmem_devnet.cluster_node import Asset, ClusterNode
+from p2pmem_protocol.errors import MisuseError, RefusedError
+from p2pmem_protocol.names import Address
+from p2pmem_protocol.trust import Trust
+from trio.testing import MockClock
+
+from p2pmem.face import LimitsChange, MemberChange, NewGraph, NewMember, NotFoundError, SignedView, SignRequest
+from tests.p2pmem.trust.scene import Scene, scene
+
+ALL = ("writer", "endorser", "verifier")
+
+
+class Wallet:
+    """A key that no node holds."""
+
+    def __init__(self, name: str) -> None:
+        self._secret = hashlib.sha256(f"wallet of {name}".encode()).digest()
+        self.address: str = Account.from_key(self._secret).address
+
+    def sign(self, typed_data: dict[str, Any]) -> str:
+        return "0x" + bytes(Account.sign_typed_data(self._secret, full_message=typed_data).signature).hex()
+
+    async def does(self, node: ClusterNode, action: str, **fields: Any) -> SignedView:
+        """Prepare at a node, sign here, submit there."""
+        view = await node.face.sign_prepare(SignRequest(action, self.address, **fields))
+        return await node.face.sign_submit(view.id, signature=self.sign(view.typed_data))
+
+
+@asynccontextmanager
+async def with_wallet() -> AsyncIterator[tuple[Scene, Wallet]]:
+    """A member whose key is outside, and who speaks through bo's node."""
+    async with scene() as it:
+        it_wallet = Wallet("wanda")
+        await it.change(MemberChange(set=(NewMember(it_wallet.address, ALL, "wanda"),)))
+        await it.bo.face.add_agent(it_wallet.address, label="wanda")
+        yield it, it_wallet
+
+
+async def shared(it: Scene, wallet: Wallet, name: str = "from-a-wallet", **fields: Any) -> Asset:
+    graph = it.cluster.graph
+    data = "<http://example.org/a> <http://example.org/b> <http://example.org/c> .\n"
+    sealed = await wallet.does(it.bo, "seal", graph=graph, name=name, data=data, format="nt")
+    said = await wallet.does(it.bo, "share", graph=graph, name=name, **fields)
+    assert sealed.reference == said.reference
+    await it.cluster.settled()
+    (view,) = [each for each in await it.ada.versions() if each.name == name]
+    return Asset(graph, Address.parse(wallet.address), name, view.version, view.root)
+
+
+async def test_seal_share_publish_and_retract(autojump_clock: MockClock) -> None:
+    async with with_wallet() as (it, wanda):
+        asset = await shared(it, wanda, ttl_ms=600_000)
+        assert await it.level(asset) is Trust.SELF_ATTESTED
+        await wanda.does(it.bo, "publish", graph=asset.graph, name=asset.name)
+        await it.cluster.advance(minutes=20)
+        view = await it.agreed(asset)
+        assert view is not None
+        assert view.published
+        await wanda.does(it.bo, "retract", graph=asset.graph, reference=asset.reference, reason="a mistake")
+        view = await it.agreed(asset)
+        assert view is not None
+        assert view.hidden_by is not None
+        history = await it.eve.face.history(asset.graph, asset.reference)
+        assert [(each.reason, each.by_owner, each.erase) for each in history.retracts] == [("a mistake", False, False)]
+
+
+async def test_propose_verdict_and_endorse(autojump_clock: MockClock) -> None:
+    async with with_wallet() as (it, wanda):
+        asset = await it.ada.share("ex:trial ex:lowers ex:ldl .")
+        await it.cluster.settled()
+        about = {"graph": asset.graph, "reference": asset.reference}
+        await wanda.does(it.bo, "propose", **about)
+        await it.cluster.settled()
+        reviews = await it.bo.face.reviews()
+        assert {each.id.partition(".")[2] for each in reviews} == {str(it.bo.address), wanda.address.lower()}
+        mine = next(each for each in reviews if each.id.endswith(wanda.address.lower()))
+        assert (await it.bo.face.review(mine.id)).content.count("\n") == 1
+        with pytest.raises(MisuseError, match="in a wallet outside"):
+            await it.bo.face.decide_review(mine.id, approve=True, reason="")
+        await wanda.does(it.bo, "verdict", decision="approve", reason="I read it", **about)
+        await it.cy.decide(approve=True)
+        assert await it.level(asset) is Trust.CONSENSUS_VERIFIED
+        await wanda.does(it.bo, "endorse", reason="fine", **about)
+        await it.cluster.settled()
+        said = await it.eve.face.explain(asset.graph, asset.reference)
+        by_wanda = {each.kind: each.reason for each in said.signatures if each.signer == wanda.address.lower()}
+        assert by_wanda == {"propose": "", "verdict": "I read it", "endorse": "fine"}
+        await wanda.does(it.bo, "endorse", withdraw=True, **about)
+        await it.cluster.settled()
+        said = await it.eve.face.explain(asset.graph, asset.reference)
+        ignored = {each.ignored for each in said.signatures if each.kind == "endorse"}
+        assert ignored == {"a withdrawal", "withdrawn by its signer"}
+
+
+async def test_rosters_of_an_owner_and_a_root_key_outside(autojump_clock: MockClock) -> None:
+    async with with_wallet() as (it, wanda):
+        new = NewGraph("elsewhere", members=(NewMember(str(it.bo.address), ALL, "bo"),), m=1)
+        made = await wanda.does(it.bo, "found", new=new)
+        assert made.reference == f"{wanda.address.lower()}/elsewhere"
+        change = MemberChange(set=(NewMember(str(it.cy.address), ALL, "cy"),), limits=LimitsChange(acks_min=1))
+        with pytest.raises(MisuseError, match="a wallet can"):
+            await it.bo.face.change_members(made.reference, change)
+        await wanda.does(it.bo, "roster", graph=made.reference, change=change)
+        await wanda.does(it.bo, "roster", graph=made.reference, change=MemberChange(owner=str(it.bo.address)))
+        graph = await it.bo.face.graph(made.reference)
+        assert (graph.owner, graph.term, graph.acks_min, len(graph.members)) == (str(it.bo.address), 2, 1, 3)
+        await it.bo.face.change_members(made.reference, MemberChange(m=1, limits=LimitsChange(acks_min=0)))
+
+
+async def test_what_has_changed_meanwhile_is_prepared_again(autojump_clock: MockClock) -> None:
+    async with with_wallet() as (it, wanda):
+        graph = it.cluster.graph
+        await it.change(MemberChange(owner=wanda.address))
+        change = SignRequest("roster", wanda.address, graph=graph, change=MemberChange(m=1))
+        first, second = (
+            await it.bo.face.sign_prepare(change),
+            await it.bo.face.sign_prepare(replace(change, change=MemberChange(m=3))),
+        )
+        await it.bo.face.sign_submit(first.id, signature=wanda.sign(first.typed_data))
+        with pytest.raises(MisuseError, match="has changed meanwhile"):
+            await it.bo.face.sign_submit(second.id, signature=wanda.sign(second.typed_data))
+        data = "<http://example.org/a> <http://example.org/b> <http://example.org/c> .\n"
+        seal = SignRequest("seal", wanda.address, graph=graph, name="x", data=data, format="nt")
+        view = await it.bo.face.sign_prepare(seal)
+        await it.bo.face.sign_prepare(replace(seal, data=data.replace("/c>", "/d>")))
+        with pytest.raises(MisuseError, match="seal it again"):
+            await it.bo.face.sign_submit(view.id, signature=wanda.sign(view.typed_data))
+
+
+async def test_nobody_elses_signature_is_taken(autojump_clock: MockClock) -> None:
+    async with with_wallet() as (it, wanda):
+        asset = await it.ada.share("ex:trial ex:lowers ex:ldl .")
+        await it.cluster.settled()
+        request = SignRequest("endorse", wanda.address, graph=asset.graph, reference=asset.reference)
+        view = await it.bo.face.sign_prepare(request)
+        with pytest.raises(RefusedError):
+            await it.bo.face.sign_submit(view.id, signature=Wallet("mallory").sign(view.typed_data))
+        other = await it.bo.face.sign_prepare(replace(request, reason="another"))
+        with pytest.raises(RefusedError):
+            await it.bo.face.sign_submit(view.id, signature=wanda.sign(other.typed_data))
+        for text in ("", "0x12", "zz" * 65):
+            with pytest.raises(MisuseError, match="65 bytes"):
+                await it.bo.face.sign_submit(view.id, signature=text)
+        with pytest.raises(NotFoundError):
+            await it.bo.face.sign_submit("0x" + "00" * 32, signature="0x" + "00" * 65)
+        raw = bytes.fromhex(wanda.sign(view.typed_data)[2:])
+        by_a_hardware_wallet = raw[:64] + bytes([raw[64] - 27])
+        await it.bo.face.sign_submit(view.id, signature=by_a_hardware_wallet.hex())
+        with pytest.raises(NotFoundError):
+            await it.bo.face.sign_submit(view.id, signature=raw.hex())
+        assert await it.level(asset) is Trust.ENDORSED
+
+
+async def test_only_agents_that_were_added_are_asked_and_they_are_known_after_a_restart(
+    autojump_clock: MockClock,
+) -> None:
+    async with with_wallet() as (it, wanda):
+        for agent, words in ((Wallet("mallory").address, "agent add"), (str(it.bo.address), "agent add")):
+            with pytest.raises(MisuseError, match=words):
+                await it.bo.face.sign_prepare(SignRequest("carry", agent))
+        with pytest.raises(MisuseError, match="holds the key"):
+            await it.bo.face.add_agent(str(it.bo.address), label="")
+        with pytest.raises(MisuseError, match="is no action"):
+            await it.bo.face.sign_prepare(SignRequest("rob", wanda.address))
+        await it.cluster.restart(it.bo)
+        assert [(each.label, each.outside) for each in await it.bo.face.agents()] == [("", False), ("wanda", True)]
+        await shared(it, wanda)
+
+
+async def test_a_node_carries_the_words_of_a_wallet_and_acts_for_it(autojump_clock: MockClock) -> None:
+    async with with_wallet() as (it, wanda):
+        # eve may only read; with wanda's delegation she writes for wanda.
+        await it.wake()
+        await it.eve.face.add_agent(wanda.address, label="wanda")
+        await wanda.does(it.eve, "carry")
+        await wanda.does(it.eve, "act_for", label="eve's assistant")
+        await it.change(MemberChange(remove=(str(it.eve.address),)))
+        await it.cluster.restart(it.eve)
+        await it.cluster.advance(minutes=2)
+        agents = {agent for peer in (await it.ada.face.status()).peers for agent in peer.agents}
+        assert wanda.address.lower() in agents
+        asset = await it.eve.share("ex:said ex:by ex:an-assistant .")
+        await it.cluster.advance(minutes=2)
+        (view,) = [each for each in await it.ada.versions() if each.reference == asset.reference]
+        assert (view.author, view.principal) == (str(it.eve.address), wanda.address.lower())
