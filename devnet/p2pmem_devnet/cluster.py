@@ -21,7 +21,7 @@ import hashlib
 import logging
 import shutil
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -43,6 +43,7 @@ from p2pmem.keyring import Keyring
 from p2pmem.ledger.batch import Delta
 from p2pmem.net.memory import MemoryFabric, MemoryNetwork
 from p2pmem.net.memory_wire import Link
+from p2pmem.net.seam import Network
 from p2pmem.node import NodeSettings, Surroundings, open_node
 from p2pmem.review.judging import ReviewSettings
 from p2pmem_devnet.auditor import AuditError, Auditor
@@ -93,7 +94,8 @@ class ClusterSettings:
     `quorum`: M, the approvals that verify; None for a majority of the verifiers. `policy`: `auto` lets each node review
     by itself, `manual` waits for `ClusterNode.decide`. `ttl` and `ttl_max`: how long what is shared lives. `roles`:
     what the members besides the owner may do. `keep_projections`: triple store and text index on disk, so that they
-    outlive a crash. `found`: False for nodes that share no graph yet.
+    outlive a crash. `found`: False for nodes that share no graph yet. `net`: `memory`, or `libp2p` for the real network
+    on loopback; there time is real too, and nothing goes wrong with links.
     """
 
     nodes: int
@@ -108,12 +110,17 @@ class ClusterSettings:
     link: Link | None = None
     keep_projections: bool = False
     found: bool = True
+    net: str = "memory"
 
     def __post_init__(self) -> None:
         if not 1 <= self.nodes <= NODES_MAX:
             raise MisuseError(f"a cluster has 1 to {NODES_MAX} nodes, not {self.nodes}")
         if self.policy not in ("auto", "manual"):
             raise MisuseError(f"the policy is auto or manual, not {self.policy!r}")
+        if self.net not in ("memory", "libp2p"):
+            raise MisuseError(f"the network is memory or libp2p, not {self.net!r}")
+        if self.net == "libp2p" and self.link is not None:
+            raise MisuseError("`link` shapes the links of the network in memory; libp2p has the machine's own")
 
 
 class Cluster:
@@ -149,7 +156,10 @@ class Cluster:
     # Beginning and end
 
     async def __aenter__(self) -> Cluster:
-        if not isinstance(trio.lowlevel.current_clock(), MockClock):
+        is_virtual = isinstance(trio.lowlevel.current_clock(), MockClock)
+        if is_virtual and self._is_real:
+            raise MisuseError("a cluster over libp2p lives in real time: run it under trio.run() as it is")
+        if not is_virtual and not self._is_real:
             raise MisuseError(
                 "a cluster lives in virtual time: run it under trio.testing.MockClock(autojump_threshold=0), "
                 "with the pytest fixture `cluster`, or as `Cluster.blocking(...)`"
@@ -157,7 +167,8 @@ class Cluster:
         async with AsyncExitStack() as stack:
             self.directory = make_directory()
             stack.callback(shutil.rmtree, self.directory, ignore_errors=True)
-            stack.enter_context(deterministic_scheduling(self.seed))
+            if not self._is_real:
+                stack.enter_context(deterministic_scheduling(self.seed))
             self.fabric = MemoryFabric(seed=self.seed, link=self.settings.link)
             self._nursery = await stack.enter_async_context(_nursery())
             for number in range(self.settings.nodes):
@@ -240,7 +251,7 @@ class Cluster:
         try:
             with trio.CancelScope() as scope:
                 self._scopes[node.name] = scope
-                network = self.fabric.network(node.name, listen=node.listens)
+                network = self._network_of(node)
                 async with open_node(
                     settings, Keyring.of(node.key), network, node.disk.places(), surroundings
                 ) as inside:
@@ -256,6 +267,23 @@ class Cluster:
         finally:
             node.went_down()
             self._ended[node.name].set()
+
+    @property
+    def _is_real(self) -> bool:
+        return self.settings.net == "libp2p"
+
+    def _must_be_in_memory(self) -> None:
+        """Raises `MisuseError` where links are not ours to shape."""
+        if self._is_real:
+            raise MisuseError("links can be cut, slowed and listened to in a cluster with net='memory' only")
+
+    def _network_of(self, node: ClusterNode) -> AbstractAsyncContextManager[Network]:
+        if not self._is_real:
+            return self.fabric.network(node.name, listen=node.listens)
+        from p2pmem.net.libp2p_host import Libp2pNetwork  # heavy
+
+        seed = hashlib.sha256(f"p2pmem cluster {self.seed} peer {node.name}".encode()).digest()
+        return Libp2pNetwork(identity_seed=seed, listen=("/ip4/127.0.0.1/tcp/0",) if node.listens else ())
 
     def _heard(self, node: ClusterNode, delta: Delta) -> None:
         """A node committed a change. What a dying one still does nobody hears of."""
@@ -276,7 +304,8 @@ class Cluster:
         node.is_crashed = True
         node.disk.cut()
         self.trace.note(node.name, "crashed")
-        self.fabric.crash(node.name, silent=silent)
+        if not self._is_real:
+            self.fabric.crash(node.name, silent=silent)
         node.went_down()
         self._scopes[node.name].cancel()
 
@@ -349,6 +378,7 @@ class Cluster:
 
     async def stranger(self) -> Stranger:
         """A hostile client that knows where everybody is; what he hears is kept for the auditor."""
+        self._must_be_in_memory()
         name = f"stranger-{len(self.strangers)}"
         network = await self._nursery.start(self._keep_network, name)
         secret = hashlib.sha256(f"p2pmem cluster {self.seed} {name}".encode()).digest()
@@ -370,6 +400,7 @@ class Cluster:
         self, left: Iterable[ClusterNode], right: Iterable[ClusterNode], *, one_way: bool = False
     ) -> Iterator[None]:
         """Within the block nothing gets from `left` to `right`, nor back unless `one_way`."""
+        self._must_be_in_memory()
         sides = (_names(left), _names(right), not one_way)
         self._partitions.append(sides)
         self._apply_partitions()
@@ -416,6 +447,7 @@ class Cluster:
             self.fabric.set_link(source, target, Link(), both_ways=False)
 
     def _links_of(self, nodes: Collection[ClusterNode]) -> list[tuple[str, str]]:
+        self._must_be_in_memory()
         everybody = [node.name for node in self.nodes]
         chosen = [node.name for node in nodes] or everybody
         pairs = {
@@ -447,6 +479,8 @@ class Cluster:
         return [tuple(sorted(group, key=self.nodes.index)) for group in groups]
 
     def _can_reach(self, one: ClusterNode, other: ClusterNode) -> bool:
+        if self._is_real:
+            return True
         there, back = self.fabric.wire(one.name, other.name), self.fabric.wire(other.name, one.name)
         return not there.blocked and not back.blocked
 

@@ -23,7 +23,9 @@ def members_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--leaked", action="store_true", help="the keys of those removed leaked: nothing of them counts"
     )
-    parser.add_argument("--m", type=int, help="how many verifiers make a version ConsensusVerified from now on")
+    parser.add_argument(
+        "--m", type=int, help="how many verifiers make a version ConsensusVerified from now on; 0: none can"
+    )
     parser.add_argument(
         "--drop",
         metavar="VERSION",

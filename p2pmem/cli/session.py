@@ -7,10 +7,11 @@ of a process that is gone is not believed: something else may listen there by no
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from p2pmem_protocol.errors import MisuseError
 
@@ -20,6 +21,8 @@ from p2pmem.home import Home, read_secret
 
 if TYPE_CHECKING:
     from p2pmem.face import Face
+
+TOKEN_PATTERN: Final = re.compile(r"[!-~]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,11 @@ async def open_face(home: Home) -> AsyncIterator[Face]:
 
     running = find_running(home)
     token = read_secret(home.token_file).decode("ascii", "replace").strip()
+    if not TOKEN_PATTERN.fullmatch(token):
+        raise MisuseError(
+            f"{home.token_file} does not hold a token, which is one word without spaces, in ASCII: restore it from "
+            "your backup, or write a new one into it and start the node again"
+        )
     async with HttpFace(running.http, token) as face:
         yield face
 

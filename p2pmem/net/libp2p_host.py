@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 import trio
-from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.errors import MisuseError, OutsideError
 
 from p2pmem.net import multistream
 from p2pmem.net.background import background_nursery
@@ -129,7 +129,14 @@ class Libp2pNetwork:
                     await self._shut_down()
 
     async def _bind(self, host: str, port: int) -> None:
-        for listener in await trio.open_tcp_listeners(port, host=host, backlog=_BACKLOG):
+        try:
+            listeners = await trio.open_tcp_listeners(port, host=host, backlog=_BACKLOG)
+        except OSError as error:
+            raise OutsideError(
+                f"cannot listen at {host}:{port} for peers: {error.strerror or error}; set peer.listen to another "
+                "address or port, or the port to 0 so that the system chooses one"
+            ) from error
+        for listener in listeners:
             self._listeners.append(listener)
             self._bound.append(listener.socket.getsockname()[:2])
 

@@ -337,9 +337,9 @@ class NodeFace:
 
     async def attest(self, graph: str, reference: str) -> JobView:
         s = self._s
-        found, _, view = self._version(graph, reference)
         if s.registering is None:
             raise MisuseError("this node has no chain: set chain.rpc and chain.contract in its configuration")
+        found, _, view = self._version(graph, reference)
         s.registering.check(found)
         s.certifying.certificate(found, view)
         return await self._submit(s.registering.attest, AttestArgs(SubjectArgs.of(found.id, view.key)))

@@ -108,6 +108,15 @@ async def test_a_wrong_token_is_said_as_such(node: Node) -> None:
     assert "token" in one_line(said)
 
 
+@pytest.mark.parametrize("content", [b"", b"a b\nc", b"\xff\xfe\x00"])
+async def test_a_token_file_that_holds_no_token_is_said_as_such_and_not_repeated(node: Node, content: bytes) -> None:
+    node.home.token_file.unlink()
+    write_secret(node.home.token_file, content)
+    said = await node("status")
+    assert said.code == Exit.MISUSE
+    assert f"{node.home.token_file} does not hold a token" in one_line(said)
+
+
 async def test_a_token_that_others_can_read_is_not_used(node: Node) -> None:
     node.home.token_file.chmod(0o644)
     said = await node("status")

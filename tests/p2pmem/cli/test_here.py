@@ -194,6 +194,14 @@ def test_a_node_runs_says_where_and_ends_when_it_is_told(running: tuple[Path, su
     assert in_use.returncode == Exit.OUTSIDE
     assert in_use.stderr.count("\n") == 1
     assert port in in_use.stderr
+    config = other / "config.toml"
+    taken = run_file["addresses"][0].rpartition("/p2p/")[0]
+    config.write_text(config.read_text().replace("/ip4/127.0.0.1/tcp/0", taken))
+    assert taken in config.read_text()
+    peer_port = p2pmem("run", "--home", str(other))
+    assert peer_port.returncode == Exit.OUTSIDE
+    assert peer_port.stderr.count("\n") == 1
+    assert "peer.listen" in peer_port.stderr
 
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=60) == 0

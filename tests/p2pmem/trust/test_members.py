@@ -208,3 +208,12 @@ async def test_a_crowd_that_joins_within_five_seconds_makes_two_rosters(autojump
         late = await cluster.add("too-late")
         with pytest.raises(MisuseError, match="nobody lets this node into"):
             await late.face.join(invite, label="too-late")
+
+
+async def test_a_change_that_changes_nothing_signs_nothing(autojump_clock: MockClock) -> None:
+    async with scene() as it:
+        m = (await view(it.ada)).quorum_m
+        head = it.ada.graph.head
+        for change in (MemberChange(m=m), MemberChange(set=(NewMember(str(it.bo.address), ALL, "bo"),))):
+            await it.ada.change_members(change)
+        assert it.ada.graph.head is head

@@ -34,7 +34,7 @@ from p2pmem.node import Node, NodeSettings, OpenChain, Places, Surroundings, ope
 KEYS: Final = [Key(bytes([number]) * 32) for number in (1, 2, 3)]
 NETWORK: Final = "crashes"
 DATA: Final = b'<https://example.org/a> <https://example.org/says> "what is killed comes back" .\n'
-KINDS: Final = ("share/", "publish/", "anchor/", "register/", "verify/", "database.")
+KINDS: Final = ("share/", "publish/", "anchor/", "verify/", "database.")
 ENDED: Final = ("succeeded", "failed", "cancelled", "outcome_unknown")
 
 
