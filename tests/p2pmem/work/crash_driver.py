@@ -19,6 +19,7 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -167,11 +168,14 @@ async def settle(nodes: list[Node]) -> None:
                 if job.state not in ENDED:
                     await node.face.job(job.id, wait_ms=30_000)
 
-        def sets() -> list[set[bytes]]:
-            return [{it.id for graph in node.ledger.graphs.values() for it in graph.set.records()} for node in nodes]
+        def ids(node: Node) -> set[bytes]:
+            return {it.id for graph in node.ledger.graphs.values() for it in graph.set.records()}
 
-        for node in nodes:
-            await node.ledger.until(lambda: all(each == sets()[0] for each in sets()))
+        # Each node is waited for by what it hears itself: nobody wakes it when another one changes.
+        while any(ids(node) != ids(nodes[0]) for node in nodes):
+            wanted = set().union(*map(ids, nodes))
+            for node in nodes:
+                await node.ledger.until(partial(lambda node, wanted: wanted <= ids(node), node, wanted))
 
 
 async def summarise(nodes: list[Node], graph: str, chain: OpenChain | None, directory: Path) -> dict[str, object]:
