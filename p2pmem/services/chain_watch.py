@@ -89,7 +89,7 @@ class ChainWatch:
                 waiting = self._facts.take_waiting(graph)
                 if waiting:
                     args = AnchorArgs(graph.id, bytes(waiting[0].author), self._ledger.position)
-                    await self._queue.submit(self._jobs.anchor, args, dedupe_key=f"{graph.id.hex()}:{args.first}")
+                    await self._queue.submit(self._jobs.anchor, args)
 
     # What others and we claim
 
