@@ -365,10 +365,10 @@ async def test_streams_opened_and_given_up_do_not_pile_up_handlers() -> None:
             most = max(most, running)
             await trio.sleep_forever()
 
-        network.set_handler("/work/1", work)
+        network.set_handler("/busy/1", work)
         channel = await secured(network)
         for stream_id in range(1, 600, 2):
-            await channel.write(negotiate(stream_id, "/work/1"))
+            await channel.write(negotiate(stream_id, "/busy/1"))
             await trio.testing.wait_all_tasks_blocked()
             await channel.write(frame(WINDOW, RST, stream_id, 0))
         await until(lambda: network.statistics().refused.get("inbound-streams-per-peer", 0) >= 300 - 64)
