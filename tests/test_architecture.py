@@ -47,7 +47,7 @@ LONG_FUNCTIONS: dict[str, str] = {}
 LONG_FILES: dict[str, str] = {}
 
 HOME_PATHS = re.compile(r"(?<![\w.~-])/(?:root|home/\w+|Users/\w+)/")
-LEFT_OVERS = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XXX|HACK)\b")
+LEFT_OVERS = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X|HACK)\b")
 
 
 @cache

@@ -20,7 +20,7 @@ one line feed. The rules, each with the reason of its refusal:
     literals      keep their lexical form ("01"^^xsd:integer stays); at most   OVERSIZE
                   1 MiB between the quotes as written
     escapes       \\b \\t \\n \\f \\r \\" \\\\ and, for other controls below U+0020,   CONTENT_NOT_CANONICAL
-                  U+007F, U+FFFE and U+FFFF, `\\uXXXX` in upper case; every
+                  U+007F, U+FFFE and U+FFFF, `\\uHHHH` in upper case; every
                   other character stands for itself
     NUL           refused, also escaped: too much software ends a text at it   CONTENT_NOT_CANONICAL
     non-          kept in literals (Unicode corrigendum 9)
