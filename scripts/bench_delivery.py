@@ -328,16 +328,22 @@ def _percentile(ordered: list[float], percent: int) -> float:
     return round(statistics.quantiles(ordered, n=100, method="inclusive")[percent - 1], 1)
 
 
+def _part(name: str) -> str:
+    if name not in PARTS:
+        raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(PARTS)}")
+    return name
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", default=[name for name in PARTS if name != "history"], choices=[*PARTS, []])
+    parser.add_argument("parts", nargs="*", type=_part, help=f"any of {', '.join(PARTS)}; all but history without any")
     parser.add_argument("--nodes", type=int)
     parser.add_argument("--shares", type=int)
     parser.add_argument("--profile", type=Path, help="where each node writes what cProfile says, with its number")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     results = {}
-    for part in arguments.parts:
+    for part in arguments.parts or [name for name in PARTS if name != "history"]:
         results[part] = trio.run(PARTS[part], Options(arguments.nodes, arguments.shares, arguments.profile))
         if not arguments.json:
             for figures in results[part] if isinstance(results[part], list) else [results[part]]:

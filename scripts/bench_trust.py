@@ -48,9 +48,15 @@ VERIFIED: Final = Floor(Trust.CONSENSUS_VERIFIED)
 LOOKUPS: Final = 400
 
 
+def _part(name: str) -> str:
+    if name not in PARTS:
+        raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(PARTS)}")
+    return name
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=list(PARTS))
+    parser.add_argument("parts", nargs="*", type=_part, help=f"any of {', '.join(PARTS)}; all without any")
     parser.add_argument("--nodes", type=int, default=5)
     parser.add_argument("--assets", type=int, default=200, help="versions to verify")
     parser.add_argument("--stored", type=int, default=100_000, help="assets in the store of `lookup`")
@@ -59,9 +65,9 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="p2pmem-bench-trust-"))
     figures = raw()
     try:
-        if "verify" in args.parts:
+        if "verify" in (args.parts or PARTS):
             figures |= trio.run(verify, folder, args.nodes, args.assets, figures["raw recovery, us"])
-        if "lookup" in args.parts:
+        if "lookup" in (args.parts or PARTS):
             figures |= trio.run(lookup, folder, args.stored)
     finally:
         shutil.rmtree(folder)
