@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.node_tools import NodeTools
+from tests.suites import Suites, folders, table
 
 settings.register_profile(
     "p2pmem", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
@@ -19,6 +20,30 @@ settings.register_profile(
     "long", max_examples=5_000, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 settings.load_profile(os.environ.get("P2PMEM_HYPOTHESIS", "p2pmem"))
+
+
+SUITES = pytest.StashKey[Suites]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[SUITES] = Suites()
+
+
+@pytest.fixture(scope="session")
+def suites(pytestconfig: pytest.Config) -> Suites:
+    """Where a test that goes through cases of others, or through our vectors, counts them for the summary."""
+    return pytestconfig.stash[SUITES]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    reports = [
+        (report.nodeid, outcome == "passed")
+        for outcome in ("passed", "failed", "error")
+        for report in terminalreporter.stats.get(outcome, ())
+    ]
+    terminalreporter.section("suites")
+    for line in table(folders(reports), config.stash[SUITES]):
+        terminalreporter.line(line)
 
 
 @pytest.fixture(scope="session")

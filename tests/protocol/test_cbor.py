@@ -17,6 +17,8 @@ from p2pmem_protocol import cbor
 from p2pmem_protocol.cbor import ITEMS_MAX, decode, encode
 from p2pmem_protocol.errors import MisuseError, Penalty, Reason, RefusedError
 
+from tests.suites import Suites
+
 LEAVES = (
     st.integers(-(2**64), 2**64 - 1)
     | st.sampled_from([0, 23, 24, 255, 256, 65_535, 65_536, 2**32 - 1, 2**32, 2**64 - 1, -1, -24, -25, -(2**64)])
@@ -202,10 +204,12 @@ def test_a_tag_is_refused_before_its_content_is_decoded(monkeypatch: pytest.Monk
         assert refusal(bytes.fromhex(data)) is Reason.TAG
 
 
-def test_rfc_8949_appendix_a_is_accepted_exactly_where_it_is_in_our_part_of_cbor(shared_data: Path) -> None:
+def test_rfc_8949_appendix_a_is_accepted_exactly_where_it_is_in_our_part_of_cbor(
+    shared_data: Path, suites: Suites
+) -> None:
     vectors = json.loads((shared_data / "cbor" / "appendix_a.json").read_text())
     reasons: Counter[Reason | None] = Counter()
-    for vector in vectors:
+    for vector in suites("RFC 8949, appendix A").each(vectors):
         data = bytes.fromhex(vector["hex"])
         reason = refusal(data)
         assert reason == scan_refusal(data)

@@ -16,6 +16,7 @@ from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.merkle import Proof, Tree
 
 from tests.node_tools import NodeTools
+from tests.suites import Suites
 
 
 def lines_of(count: int) -> list[bytes]:
@@ -171,7 +172,7 @@ def test_hashes_of_a_wrong_length_are_refused(wrong: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", ["oz-standard-v1.sorted.json", "oz-simple-v1.sorted.json"])
-def test_the_trees_that_openzeppelin_dumped_are_ours(shared_data: Path, name: str) -> None:
+def test_the_trees_that_openzeppelin_dumped_are_ours(shared_data: Path, suites: Suites, name: str) -> None:
     dump = json.loads((shared_data / "merkle" / name).read_text())
     if dump["format"] == "standard-v1":
         leaves = [keccak256(keccak256(encode(dump["leafEncoding"], entry["value"]))) for entry in dump["values"]]
@@ -180,7 +181,7 @@ def test_the_trees_that_openzeppelin_dumped_are_ours(shared_data: Path, name: st
     tree = Tree(leaves)
     nodes = [bytes.fromhex(node[2:]) for node in dump["tree"]]
     assert tree.root == nodes[0]
-    for index, entry in enumerate(dump["values"]):
+    for index, entry in enumerate(suites("OpenZeppelin, leaves of dumped trees").each(dump["values"])):
         at, sisters = entry["treeIndex"], []
         while at:
             sisters.append(nodes[at + 1 if at % 2 else at - 1])
@@ -202,7 +203,7 @@ require("stream/consumers").json(process.stdin).then(cases => {
 
 
 @pytest.mark.node
-def test_hundreds_of_random_trees_equal_those_of_the_npm_package(node_tools: NodeTools) -> None:
+def test_hundreds_of_random_trees_equal_those_of_the_npm_package(node_tools: NodeTools, suites: Suites) -> None:
     seed = 20
     print(f"seed {seed}")
     source = random.Random(seed)
@@ -211,7 +212,8 @@ def test_hundreds_of_random_trees_equal_those_of_the_npm_package(node_tools: Nod
     asked = json.dumps([["0x" + value.hex() for value in case] for case in cases])
     command = [node_tools.program, "-e", JAVASCRIPT]
     run = subprocess.run(command, input=asked, capture_output=True, text=True, cwd=node_tools.folder, check=True)
-    for values, theirs in zip(cases, json.loads(run.stdout), strict=True):
+    trees = list(zip(cases, json.loads(run.stdout), strict=True))
+    for values, theirs in suites("OpenZeppelin, random trees of the npm package").each(trees):
         tree = Tree.of_values(values)
         assert "0x" + tree.root.hex() == theirs["root"]
         for index in range(len(values)):
