@@ -465,7 +465,8 @@ async def _open_queries(store: OxigraphProjection, places: Places, at: Surroundi
     if at.inline or places.snapshots is None or not store.is_on_disk:
         yield InlineQueries(store)
         return
-    async with open_query_workers(store, places.snapshots, at.blocking) as workers:
+    async with open_query_workers(store, places.snapshots, at.blocking) as workers, _nursery() as nursery:
+        nursery.start_soon(workers.retire_idle)
         yield workers
 
 

@@ -5,7 +5,8 @@ four parts: the dataset is set by the call (the text cannot widen it), the snaps
 sockets (`p2pmem.store.confine`), and it is killed at the deadline.
 
 A worker keeps its snapshot and its warmth from query to query. A snapshot is renewed when the store has moved and
-`min_interval_ms` has passed, or at once when the caller asks for a position it has not reached.
+`min_interval_ms` has passed, or at once when the caller asks for a position it has not reached. A worker that nobody
+asked for `idle_ms` ends, and with the last one goes the snapshot: what was dropped since then is in no file of theirs.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ class QueryStatistics:
     """Workers that died by themselves: out of memory, or an engine that could not bear the query."""
     snapshots: int
     waiting: int
+    idle: int = 0
+    """Workers that are kept for the next query."""
 
 
 class Queries(Protocol):
@@ -127,6 +130,14 @@ class _Snapshots:
         if snapshot.users == 0 and snapshot is not self._current:
             await self._remove(snapshot)
 
+    async def forget_unused(self) -> None:
+        """Remove the current snapshot too if no worker has it open; the next query takes a new one."""
+        async with self._lock:
+            current = self._current
+            if current is not None and current.users == 0:
+                self._current = None
+                await self._remove(current)
+
     def _is_stale(self, snapshot: _Snapshot, at_least: int) -> bool:
         position = self._projection.position
         if snapshot.position < at_least or position < snapshot.position:  # the latter: the store was cleared
@@ -155,6 +166,7 @@ class _Worker:
     def __init__(self, process: trio.Process) -> None:
         self._process = process
         self._buffer = bytearray()
+        self.idle_since_s = 0.0
         self.snapshot: _Snapshot | None = None
 
     @staticmethod
@@ -229,10 +241,15 @@ class _Worker:
 class QueryWorkers:
     """The pool. Made by `open_query_workers`."""
 
-    def __init__(self, projection: OxigraphProjection, snapshots: _Snapshots, workers: int, max_waiting: int) -> None:
+    def __init__(
+        self, projection: OxigraphProjection, snapshots: _Snapshots, workers: int, max_waiting: int, idle_ms: int
+    ) -> None:
         self._projection = projection
         self._snapshots = snapshots
+        self._idle_s = idle_ms / 1_000
         self._idle: list[_Worker] = []
+        """The one that was used last is last, and the first to be used again."""
+        self._one_is_idle = trio.Event()
         self._free = trio.Semaphore(workers)
         self._max_waiting = max_waiting
         self._counters = _Counters()
@@ -265,11 +282,25 @@ class QueryWorkers:
         finally:
             self._free.release()
 
+    async def retire_idle(self) -> None:
+        """End workers that nobody asked for `idle_ms`. Runs until cancelled, which waits for one that is ending."""
+        while True:
+            while self._idle:
+                due_s = self._idle[0].idle_since_s + self._idle_s
+                if due_s > trio.current_time():
+                    await trio.sleep_until(due_s)
+                else:
+                    await self._retire(self._idle.pop(0))
+            await self._snapshots.forget_unused()
+            if not self._idle:
+                self._one_is_idle = trio.Event()
+                await self._one_is_idle.wait()
+
     def statistics(self) -> QueryStatistics:
-        """Counters since the workers were opened."""
+        """Counters since the workers were opened, and how many are idle now."""
         self._counters.snapshots = self._snapshots.taken
         self._counters.waiting = self._free.statistics().tasks_waiting
-        return self._counters.show()
+        return replace(self._counters.show(), idle=len(self._idle))
 
     def _screen(self, sparql: str) -> None:
         try:
@@ -295,7 +326,9 @@ class QueryWorkers:
             healthy = True
         finally:
             if healthy:
+                worker.idle_since_s = trio.current_time()
                 self._idle.append(worker)
+                self._one_is_idle.set()
             else:
                 await self._retire(worker)
         if reply.error:
@@ -398,15 +431,17 @@ async def open_query_workers(
     workers: int = 2,
     max_waiting: int = 64,
     min_interval_ms: int = 200,
+    idle_ms: int = 60_000,
 ) -> AsyncIterator[QueryWorkers]:
     """Workers over `projection`, which is on disk; `directory`, on the same file system, is theirs and is emptied.
 
-    They start when they are first needed and end with the block.
+    They start when they are first needed and end with the block; run `retire_idle` to end them when they are not used.
     """
     if not projection.is_on_disk:
         raise MisuseError("a store in memory cannot be copied for workers; use InlineQueries")
     await blocking.run(_empty, directory)
-    pool = QueryWorkers(projection, _Snapshots(projection, directory, blocking, min_interval_ms), workers, max_waiting)
+    snapshots = _Snapshots(projection, directory, blocking, min_interval_ms)
+    pool = QueryWorkers(projection, snapshots, workers, max_waiting, idle_ms)
     try:
         yield pool
     finally:
