@@ -132,10 +132,7 @@ class Batch:
             "INSERT OR IGNORE INTO header(id, graph, data) VALUES (?, ?, ?)",
             [(header_id, graph, data) for graph, header_id, data in self.headers],
         )
-        connection.executemany(
-            "INSERT OR IGNORE INTO part(hash, graph, data) VALUES (?, ?, ?)",
-            [(part_hash, graph, data) for graph, part_hash, data in self.parts],
-        )
+        connection.executemany("INSERT OR IGNORE INTO part(graph, hash, data) VALUES (?, ?, ?)", self.parts)
         position = 0
         for graph, what, key in self.events:
             cursor = connection.execute(

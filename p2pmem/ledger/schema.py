@@ -100,4 +100,14 @@ CREATE TABLE ban(
 ) STRICT;
 """
 
-MIGRATIONS: Final = (_FIRST, _SECOND)
+_THIRD: Final = """
+-- Parts of rosters once for each graph: two graphs with the same limits have a part in common.
+ALTER TABLE part RENAME TO part_of_one_graph;
+CREATE TABLE part(
+    graph BLOB NOT NULL, hash BLOB NOT NULL, data BLOB NOT NULL, PRIMARY KEY(graph, hash)
+) STRICT, WITHOUT ROWID;
+INSERT INTO part SELECT graph, hash, data FROM part_of_one_graph;
+DROP TABLE part_of_one_graph;
+"""
+
+MIGRATIONS: Final = (_FIRST, _SECOND, _THIRD)
