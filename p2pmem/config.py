@@ -27,7 +27,7 @@ network = "{network}"
 label = "{label}"
 
 [peer]
-# Where other peers reach this node. Port 0 lets the system choose one, anew at every start.
+# Where other peers reach this node. Port 0: the system chooses one at the first start, and it is kept while it is free.
 listen = "{listen}"
 # Public addresses to put into invites, when they differ from where we listen (behind NAT, say). Comma between them.
 announce = ""

@@ -7,6 +7,7 @@
     peer.key        32 bytes: the seed of the peer's identity  agents/         one encrypted key file an agent
     ledger.sqlite   the truth                                  store/          triple store, can be rebuilt
     text.sqlite     full-text index, can be rebuilt            run.json        who runs here now, and where it listens
+    peer.port       the port that other peers know
 """
 
 from __future__ import annotations
@@ -55,6 +56,10 @@ class Home:
     @property
     def peer_key_file(self) -> Path:
         return self.data_dir / "peer.key"
+
+    @property
+    def port_file(self) -> Path:
+        return self.data_dir / "peer.port"
 
     @property
     def agents_dir(self) -> Path:

@@ -31,6 +31,7 @@ from p2pmem.exchange.exchange import Exchange
 from p2pmem.face import Face
 from p2pmem.home import Home, read_secret
 from p2pmem.importing.importer import Importer, Imports, InlineImporter
+from p2pmem.kept_port import keep_port, read_port
 from p2pmem.keyring import Keyring
 from p2pmem.ledger.admission import Admission
 from p2pmem.ledger.bans import LedgerBans
@@ -376,7 +377,9 @@ class _Built:
             disk=self._disk,
             lifetimes=self._lifetimes,
             compacting=compacting,
-            troubles=Troubles(self._ledger, self._sessions, self._keeper, self._disk, self._lifetimes),
+            troubles=Troubles(
+                self._ledger, self._sessions, self._exchange.dialer, self._keeper, self._disk, self._lifetimes
+            ),
             delegating=self._delegating,
             peering=self._peering,
             projector=projector,
@@ -544,7 +547,12 @@ async def run_node(
         raise MisuseError(f"there is no agent key in {home.agents_dir}: run `p2pmem init`")
     token = read_secret(home.token_file).decode().strip()
     seed = read_secret(home.peer_key_file)
-    network = Libp2pNetwork(identity_seed=seed, listen=(config.listen,), announce=config.announce)
+    network = Libp2pNetwork(
+        identity_seed=seed,
+        listen=(config.listen,),
+        announce=config.announce,
+        usual_port=read_port(home.port_file),
+    )
     settings = NodeSettings(
         config.network,
         config.label,
@@ -567,6 +575,7 @@ async def run_node(
         serve = partial(serve_http, node.face, token, config.http_host, config.http_port, stop=stopping)
         url: str = await nursery.start(serve)
         tune_garbage_collection()
+        keep_port(home.port_file, node.network.addresses())
         _write_run_file(home, url, node.network)
         try:
             task_status.started(url)

@@ -13,6 +13,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 import trio
 from p2pmem_protocol.errors import MisuseError, OutsideError, RefusedError
@@ -21,6 +22,9 @@ from p2pmem.net.limits import PeerLimits
 from p2pmem.net.seam import Network, PeerId, peer_of_address
 
 log = logging.getLogger(__name__)
+
+UNANSWERED_DIALS: Final = 3
+"""In a row: some ten seconds, so that a restart of the other is none of a person's business."""
 
 
 @dataclass(slots=True)
@@ -112,6 +116,14 @@ class Dialer:
         """Do not wait out the pauses: somebody asked, or the network came back."""
         for target in self._targets.values():
             target.soon.set()
+
+    def unanswered(self) -> dict[PeerId, tuple[str, ...]]:
+        """Who did not answer at the last `UNANSWERED_DIALS` dials or more, and the addresses tried."""
+        return {
+            peer: tuple(target.addresses)
+            for peer, target in self._targets.items()
+            if target.failures >= UNANSWERED_DIALS
+        }
 
     def wanted(self) -> frozenset[PeerId]:
         return frozenset(self._targets)

@@ -19,7 +19,7 @@ import ipaddress
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
@@ -77,14 +77,19 @@ class Libp2pNetwork:
         listen: tuple[str, ...] = (),
         announce: tuple[str, ...] = (),
         limits: NetworkLimits | None = None,
+        usual_port: int = 0,
     ) -> None:
-        """`listen`: multiaddrs as `/ip4/127.0.0.1/tcp/0`. `announce`: further addresses to show, without `/p2p/`."""
+        """`listen`: multiaddrs as `/ip4/127.0.0.1/tcp/0`. `announce`: further addresses to show, without `/p2p/`.
+
+        `usual_port` is taken where `listen` has port 0, as long as nobody else has it.
+        """
         self._identity = Identity(identity_seed)
         self._limits = limits or NetworkLimits()
         self._listen = tuple(parse_tcp(address) for address in listen)
         for address in announce:
             parse_tcp(address)
         self._announce = announce
+        self._usual_port = usual_port
         self._listeners: list[trio.SocketListener] = []
         self._bound: list[tuple[str, int]] = []
         self._counters = Counters()
@@ -130,7 +135,7 @@ class Libp2pNetwork:
 
     async def _bind(self, host: str, port: int) -> None:
         try:
-            listeners = await trio.open_tcp_listeners(port, host=host, backlog=_BACKLOG)
+            listeners = await self._open_listeners(host, port)
         except OSError as error:
             raise OutsideError(
                 f"cannot listen at {host}:{port} for peers: {error.strerror or error}; set peer.listen to another "
@@ -139,6 +144,13 @@ class Libp2pNetwork:
         for listener in listeners:
             self._listeners.append(listener)
             self._bound.append(listener.socket.getsockname()[:2])
+
+    async def _open_listeners(self, host: str, port: int) -> list[trio.SocketListener]:
+        if port == 0 and self._usual_port:
+            with suppress(OSError):
+                return await trio.open_tcp_listeners(self._usual_port, host=host, backlog=_BACKLOG)
+            log.warning("net.listener.usual_port_taken", extra={"host": host, "port": self._usual_port})
+        return await trio.open_tcp_listeners(port, host=host, backlog=_BACKLOG)
 
     async def _shut_down(self) -> None:
         for listener in self._listeners:

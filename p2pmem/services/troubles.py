@@ -3,33 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from p2pmem.ledger.ledger import Ledger
+from p2pmem.net.dialer import Dialer
 from p2pmem.net.sessions import Sessions
 from p2pmem.services.disk_watch import DiskWatch
 from p2pmem.services.keeper import Keeper
 from p2pmem.services.lifetimes import Lifetimes
+
+TRIED_SHOWN: Final = 3
 
 
 class Troubles:
     """Gathers what is not as it should be, for `status`."""
 
     def __init__(
-        self, ledger: Ledger, sessions: Sessions, keeper: Keeper, disk: DiskWatch, lifetimes: Lifetimes
+        self,
+        ledger: Ledger,
+        sessions: Sessions,
+        dialer: Dialer,
+        keeper: Keeper,
+        disk: DiskWatch,
+        lifetimes: Lifetimes,
     ) -> None:
         self._ledger = ledger
         self._sessions = sessions
+        self._dialer = dialer
         self._keeper = keeper
         self._disk = disk
         self._lifetimes = lifetimes
 
     def warnings(self) -> tuple[str, ...]:
-        return (*self._of_graphs(), *self._of_clocks(), *self._of_disk(), *self._of_lifetimes())
+        return (
+            *self._of_graphs(),
+            *self._of_connections(),
+            *self._of_clocks(),
+            *self._of_disk(),
+            *self._of_lifetimes(),
+        )
 
     def _of_graphs(self) -> Iterator[str]:
         for graph in self._ledger.graphs.values():
             if graph.trouble:
                 yield f"{graph.name}: {graph.trouble}"
+
+    def _of_connections(self) -> Iterator[str]:
+        """One member that can be reached is enough; without any, a person may know where they are."""
+        unanswered = self._dialer.unanswered()
+        if not unanswered or self._sessions.all():
+            return
+        tried = [address.partition("/p2p/")[0] for addresses in unanswered.values() for address in addresses]
+        shown = ", ".join(tried[:TRIED_SHOWN]) + (" and others" if len(tried) > TRIED_SHOWN else "")
+        whose = "the one known peer" if len(unanswered) == 1 else f"any of {len(unanswered)} known peers"
+        yield (
+            f"no connection to anybody, and no answer from {whose} at {shown}. Do their nodes run? If one has moved, "
+            "join once more with an invite of its own: your roles stay"
+        )
 
     def _of_clocks(self) -> Iterator[str]:
         for session in self._sessions.all():
