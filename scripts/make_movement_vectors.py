@@ -18,13 +18,17 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "protocol"))
 
-from p2pmem_protocol import frames
+from p2pmem_protocol import cbor, frames
+from p2pmem_protocol.errors import RefusedError
 from p2pmem_protocol.gossip import member_hash
+from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.negentropy import Initiator, Limits, respond
 from p2pmem_protocol.snapshot import Item, Snapshot, fingerprint_of, order_of, varint
 
 VECTORS = Path(__file__).resolve().parents[1] / "protocol" / "vectors"
+OPEN_TOPIC = "/p2pmem/open/1/"
 NOW_MS = 1_800_000_000_000
+EMPTY = Snapshot.build([]).view(None)
 GRAPH = hashlib.sha256(b"a graph").digest()
 
 
@@ -96,6 +100,8 @@ def reconciliation() -> dict[str, object]:
             transcript("what ends within a minute is left out", shares(range(60)), few, agreed_ms=NOW_MS + 20 * 60_000),
             transcript("an answer is cut off", shares(range(30)), shares(range(180)), message_bytes=4_096),
         ],
+        # To another version of Negentropy the answer is the one byte of ours.
+        "versions": [{"message": text(it), "answer": text(respond(EMPTY, it))} for it in (b"\x60", b"\x62\0")],
         "refused": {
             "nothing": "0x",
             "another version": text(b"\x10"),
@@ -153,11 +159,38 @@ def frame_vectors() -> dict[str, object]:
             {"graph": text(GRAPH), "peer": peer, "hash": text(member_hash(GRAPH, peer))}
             for peer in ("12D3KooWExample", "")
         ],
+        "topic": {"graph": text(GRAPH), "topic": OPEN_TOPIC + keccak256(b"p2pmem open graph" + GRAPH).hex()},
+        "refused": [refused(name, value) for name, value in REFUSED_MESSAGES],
+        "skipped": [text(cbor.encode(it)) for it in SKIPPED_MESSAGES],
         "messages": [
             {"message": type(it).__name__, "fields": shown(it), "bytes": text(frames.encode(it))}
             for it in sample_messages()
         ],
     }
+
+
+def refused(name: str, value: dict[int, cbor.Value]) -> dict[str, object]:
+    data = cbor.encode(value)
+    try:
+        frames.decode(data)
+    except RefusedError as error:
+        word = error.reason.name.lower().replace("_", "-")
+        return {"name": name, "bytes": text(data), "reason": word, "code": int(error.reason)}
+    raise AssertionError(f"{name} is not refused")
+
+
+REFUSED_MESSAGES: tuple[tuple[str, dict[int, cbor.Value]], ...] = (
+    ("no number", {1: 1}),
+    ("an empty field that is written", {0: 1, 2: 7, 3: []}),
+    ("a zero that is written", {0: 1, 1: 0, 2: 7}),
+    ("false that is written", {0: 14, 2: False}),
+    ("an unknown field", {0: 1, 2: 7, 8: 1}),
+    ("short ids of nine bytes", {0: 1, 1: 1, 4: bytes(9)}),
+    ("too many items", {0: 1, 1: 1, 3: [b"x"] * 257}),
+    ("an item of no bytes", {0: 1, 1: 1, 3: [b""]}),
+    ("a message of a round of no bytes", {0: 12, 1: b""}),
+)
+SKIPPED_MESSAGES: tuple[dict[int, cbor.Value], ...] = ({0: 21}, {0: 2, 1: "whatever", 99: [1]})
 
 
 def main() -> None:

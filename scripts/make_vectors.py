@@ -23,6 +23,7 @@ from scripts.vectors.contents import contents  # noqa: E402
 from scripts.vectors.conversation import conversation  # noqa: E402
 from scripts.vectors.items import items  # noqa: E402
 from scripts.vectors.rosters import heads, rosters  # noqa: E402
+from scripts.vectors.set_cases import sets  # noqa: E402
 from scripts.vectors.sets import admission, certificates, trust  # noqa: E402
 from scripts.vectors.values import cbor_values, names, structs  # noqa: E402
 
@@ -37,6 +38,7 @@ FILES: Final[dict[str, Callable[[], dict[str, Any]]]] = {
     "heads": heads,
     "trust": trust,
     "admission": admission,
+    "sets": sets,
     "certificates": certificates,
     "conversation": conversation,
 }

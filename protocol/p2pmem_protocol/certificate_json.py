@@ -68,7 +68,7 @@ def _certificate(fields: _Fields) -> Certificate:
     if fields.text("format") != FORMAT:
         raise RefusedError(Reason.BAD_VERSION, "a format of certificate that is not known here")
     network = NetworkId(fields.raw("network", 32))
-    graph = GraphName.parse(fields.text("graph"))
+    graph = _graph(fields.text("graph"))
     seal = _seal(_Fields(fields.any("seal"), "the seal"), network, graph)
     quorum_fields = _Fields(fields.any("quorum"), "the quorum")
     quorum = Quorum(
@@ -84,6 +84,14 @@ def _certificate(fields: _Fields) -> Certificate:
     headers = tuple(_header(_Fields(each, "a roster header"), network, graph) for each in fields.list("rosters"))
     fields.end()
     return Certificate(network, graph, seal, quorum, verdicts, headers)
+
+
+def _graph(text: str) -> GraphName:
+    """In the one form that `to_json` writes, of the several that people may type."""
+    graph = GraphName.parse(text)
+    if str(graph) != text:
+        raise RefusedError(Reason.BAD_FIELD, "the graph is not a lower-case address, a slash and a slug")
+    return graph
 
 
 def _seal(fields: _Fields, network: NetworkId, graph: GraphName) -> SignedSeal:

@@ -209,9 +209,19 @@ def decode_item(data: bytes) -> Item:
     Raises `RefusedError`; with `UNKNOWN_KIND` for a kind of a later release, which is skipped and nobody's fault.
     """
     value = cbor.decode(data, limit_bytes=ITEM_BYTES_MAX)
-    if isinstance(value, dict) and value.get(3) in _EVIDENCE_NUMBERS:
-        return Evidence.from_value(value)
+    if isinstance(value, dict):
+        _check_known_kind(value.get(0), value.get(3))
+        if value.get(3) in _EVIDENCE_NUMBERS:
+            return Evidence.from_value(value)
     return Envelope.from_value(value)
+
+
+def _check_known_kind(written_format: Value, number: Value) -> None:
+    """Before any other field: a later kind may have other fields than ours, and who hands it on is not to blame."""
+    if type(written_format) is not int or written_format != FORMAT or type(number) is not int:
+        return
+    if 0 <= number <= UINT32_MAX and number not in _KINDS:
+        raise RefusedError(Reason.UNKNOWN_KIND, f"kind {number} belongs to a later release")
 
 
 def life_problem(kind: Kind, issued_at_ms: int, expires_at_ms: int) -> str | None:

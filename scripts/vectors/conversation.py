@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from typing import Final
 
 from p2pmem_protocol import cbor
-from p2pmem_protocol.credential import Carry, SignedCarry
+from p2pmem_protocol.credential import DELEGATION_PREFIX, Carry, SignedActFor, SignedCarry
 from p2pmem_protocol.errors import Reason
 from p2pmem_protocol.hello import Greeting, Proof
 from p2pmem_protocol.join import INVITE_PREFIX, Answer, Ask, Chain, Invite, Reply
@@ -72,9 +73,11 @@ def conversation() -> Json:
             "names": sorted(str(it) for it in proof.check(NOW_MS).names_at(NOW_MS)),
         },
         "invite": {"text": str(invite), "fields": named(_invite_value(str(invite)), INVITE)},
-        "invites_refused": [
-            misuse(it, Invite.parse)
-            for it in ("", INVITE_PREFIX, str(invite)[:-1], "x" + str(invite), str(invite) + "a")
+        "invites_refused": [misuse(it, Invite.parse) for it in _damaged(INVITE_PREFIX, str(invite))],
+        "delegation": {"text": str(delegation()), "fields": _delegation_fields(delegation())},
+        "delegations_refused": [
+            misuse(it, SignedActFor.parse)
+            for it in (*_damaged(DELEGATION_PREFIX, str(delegation())), str(_forged()), str(invite))
         ],
         "asks": [{"name": name, "bytes": text(it.encode())} for name, it in asks],
         "answers": [{"name": name, "bytes": text(it.encode())} for name, it in answers],
@@ -88,11 +91,21 @@ def conversation() -> Json:
     }
 
 
-def _damaged(invite: str) -> tuple[str, ...]:
-    # The last letter carries bits that are not used: another one there decodes to the same bytes.
+def _damaged(prefix: str, whole: str) -> tuple[str, ...]:
+    # Where the last letter carries bits that are not used, another one there decodes to the same bytes.
     letters = "abcdefghijklmnopqrstuvwxyz234567"
-    last = letters[letters.index(invite[-1]) + 1]
-    return ("", INVITE_PREFIX, invite[:-1], invite[:-1] + last, "x" + invite, invite + "a")
+    last = letters[(letters.index(whole[-1]) + 1) % 32]
+    return ("", prefix, whole[:-1], whole[:-1] + last, "x" + whole, whole + "a")
+
+
+def _forged() -> SignedActFor:
+    """A delegation that the principal did not sign."""
+    return replace(delegation(), signature=delegation(serial=2).signature)
+
+
+def _delegation_fields(signed: SignedActFor) -> Json:
+    shown = named(signed.to_value(), dict(enumerate(("principal", "serial", "label", "rights", "signature"))))
+    return {"network": text(signed.delegation.network), "agent": str(signed.delegation.agent), "delegation": shown}
 
 
 def _invite_value(invite: str) -> cbor.Value:

@@ -246,6 +246,8 @@ def _refused_by_form() -> Iterator[Json]:
         ("a list", Reason.BAD_SHAPE, b"\x80"),
         ("another format", Reason.BAD_VERSION, changed(data, {0: 2})),
         ("a kind of a later release", Reason.UNKNOWN_KIND, changed(data, {3: 11})),
+        ("a kind of a later release with fields of its own", Reason.UNKNOWN_KIND, cbor.encode({0: 1, 1: "x", 3: 11})),
+        ("the kind that is not used", Reason.UNKNOWN_KIND, changed(data, {3: 1})),
         ("no author", Reason.BAD_SHAPE, changed(data, {}, without=(4,))),
         ("a field too many", Reason.BAD_SHAPE, changed(data, {11: 0})),
         ("an author of 19 bytes", Reason.BAD_FIELD, changed(data, {4: bytes(19)})),

@@ -19,7 +19,20 @@ from p2pmem_protocol.records import EvidenceRecord, record_of
 from p2pmem_protocol.roster import KeptCertificate, Quorum
 from p2pmem_protocol.trust import Line, assess
 
-from scripts.vectors.common import DAY_MS, GRAPH, NETWORK, NOW_MS, Json, address, changed, key, refused, text, word
+from scripts.vectors.common import (
+    DAY_MS,
+    GRAPH,
+    NAME,
+    NETWORK,
+    NOW_MS,
+    Json,
+    address,
+    changed,
+    key,
+    refused,
+    text,
+    word,
+)
 from scripts.vectors.items import (
     QUORUM,
     delegation,
@@ -163,7 +176,7 @@ def admission() -> Json:
     return {
         "header": text(roster.signed.encode()),
         "parts": [text(it) for it in roster.body.parts.all],
-        "steps": [_step(graph_set, *step) for step in steps],
+        "steps": [step(graph_set, *each) for each in steps],
         "reconciled": [
             {
                 "t": t_ms,
@@ -179,7 +192,8 @@ def _retract_of_alice(by: str) -> Item:
     return envelope(Kind.RETRACT, by, body, issued=NOW_MS + 1)
 
 
-def _step(graph_set: GraphSet, name: str, item: Item, t_ms: int, expected: Reason | None) -> Json:
+def step(graph_set: GraphSet, name: str, item: Item, t_ms: int, expected: Reason | None) -> Json:
+    """What becomes of an item. Whoever makes the vectors learns at once when it is something else."""
     data = item.encode()
     reason: Reason | None = None
     try:
@@ -220,6 +234,7 @@ def certificates() -> Json:
             },
         },
         "refused": _refused_certificates(good),
+        "refused_json": _refused_json(to_json(good)),
     }
 
 
@@ -261,3 +276,29 @@ def _refused_certificates(good: Certificate) -> list[Json]:
         ),
     )
     return [refused(name, reason, it, lambda raw: Certificate.decode(raw).check()) for name, reason, it in cases]
+
+
+def _refused_json(good: str) -> list[Json]:
+    """The readable form, changed in one place."""
+    address_of_bob = str(address("bob"))
+    cases = (
+        ("not JSON", good[:-3], Reason.BAD_SHAPE),
+        ("a name twice", good.replace('"m": 2', '"m": 2, "m": 2'), Reason.DUPLICATE_KEY),
+        ("an unknown name", good.replace('"m": 2', '"m": 2, "k": 2'), Reason.BAD_SHAPE),
+        ("a missing name", good.replace('"leaves": 2,', ""), Reason.BAD_SHAPE),
+        ("another format", good.replace("certificate 1", "certificate 2"), Reason.BAD_VERSION),
+        ("a number with a point", good.replace('"m": 2', '"m": 2.0'), Reason.BAD_FIELD),
+        ("a number as text", good.replace('"m": 2', '"m": "2"'), Reason.BAD_FIELD),
+        ("true for a number", good.replace('"term": 1', '"term": true'), Reason.BAD_FIELD),
+        ("upper-case digits", good.replace(address_of_bob, "0x" + address_of_bob[2:].upper()), Reason.BAD_FIELD),
+        ("a graph with its prefix", good.replace(f'"{NAME}"', f'"{NAME.iri}"'), Reason.BAD_FIELD),
+        ("a graph in upper case", good.replace(str(NAME), str(NAME).replace("0x", "0X")), Reason.BAD_FIELD),
+        ("a reason that was not signed", good.replace("read, and compared", "read"), Reason.WRONG_SIGNER),
+        ("half a character", good.replace("read, and compared", "\\ud800"), Reason.BAD_TEXT),
+    )
+    shown: list[Json] = []
+    for name, written, reason in cases:
+        assert written != good, name
+        entry = refused(name, reason, written.encode(), lambda raw: from_json(raw.decode()).check())
+        shown.append({"name": name, "json": written, "reason": entry["reason"], "code": entry["code"]})
+    return shown

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 from p2pmem_protocol import frames
 from p2pmem_protocol.errors import Reason, RefusedError
+from p2pmem_protocol.names import GraphId
 from p2pmem_protocol.negentropy import Initiator, Limits, respond
 from p2pmem_protocol.snapshot import RECONCILE_LEAD_MS, Snapshot
 
+from p2pmem.exchange.open_gossip import topic_of
 from tests.protocol import naive_negentropy as naive
 
 ROOT = Path(__file__).parents[2]
@@ -94,6 +96,27 @@ def test_refused(message: tuple[str, str]) -> None:
     with pytest.raises(RefusedError) as refused:
         respond(Snapshot.build().view(), raw(message[1]))
     assert refused.value.reason is Reason.BAD_RECONCILIATION
+
+
+def test_another_version_is_answered_with_ours() -> None:
+    for case in RECONCILIATION["versions"]:
+        assert respond(Snapshot.build().view(), raw(case["message"])) == raw(case["answer"])
+
+
+@pytest.mark.parametrize("case", FRAMES["refused"], ids=lambda case: str(case["name"]))
+def test_refused_messages(case: dict[str, Any]) -> None:
+    with pytest.raises(RefusedError) as refused:
+        frames.decode(raw(case["bytes"]))
+    assert refused.value.reason is Reason(case["code"])
+
+
+def test_messages_of_a_later_release_are_skipped() -> None:
+    for data in FRAMES["skipped"]:
+        assert isinstance(frames.decode(raw(data)), frames.Skipped)
+
+
+def test_the_topic_is_the_one_that_a_node_takes() -> None:
+    assert topic_of(GraphId(raw(FRAMES["topic"]["graph"]))) == FRAMES["topic"]["topic"]
 
 
 def test_member_hashes() -> None:
