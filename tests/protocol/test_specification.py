@@ -12,12 +12,13 @@ import pytest
 from cddl_verifier import Validator
 from hypothesis import given, settings, strategies as st
 from p2pmem_protocol import frames, limits
-from p2pmem_protocol.content import IRI_BYTES_MAX, LITERAL_BYTES_MAX
+from p2pmem_protocol.content import IRI_BYTES_MAX, LITERAL_BYTES_MAX, RESERVED_PREDICATES
 from p2pmem_protocol.eip712 import Struct
 from p2pmem_protocol.envelope import decode_item
 from p2pmem_protocol.errors import Reason, RefusedError
 from p2pmem_protocol.hello import JOIN_PROTOCOL, MEMBER_PROTOCOL, SYNC_PROTOCOL
 from p2pmem_protocol.kinds import Kind
+from p2pmem_protocol.names import DKG
 from p2pmem_protocol.rdfc import PROTOCOL_BUDGET
 from p2pmem_protocol.roster import SignedHeader
 
@@ -53,6 +54,25 @@ def test_there_are_examples_and_no_hexadecimal_digits_beside_them() -> None:
 def test_every_reason_is_in_the_table_under_its_number() -> None:
     rows = re.findall(r"^\| (\d+) \| `([a-z-]+)` \|[^|]*\|$", README, re.MULTILINE)
     assert rows == [(str(int(it)), it.name.lower().replace("_", "-")) for it in Reason]
+
+
+def test_every_reserved_predicate_is_in_the_list_and_no_other() -> None:
+    shown = re.search(r"^```reserved\n(.*?)\n```$", README, re.DOTALL | re.MULTILINE)
+    assert shown is not None
+    names = shown.group(1).split()
+    assert sorted(DKG + name for name in names) == sorted(RESERVED_PREDICATES)
+
+
+def test_no_section_is_named_that_is_not_there() -> None:
+    headings = set(re.findall(r"^##+ ([\d.]+?)\.? ", README, re.MULTILINE))
+    text = README + (PROTOCOL / "p2pmem.cddl").read_text()
+    text = re.sub(r"RFC \d+ section [\d.]+", "", text)
+    named = set(re.findall(r"\bsections? (\d+(?:\.\d+)?)", text))
+    named |= set(re.findall(r"[(\s|](\d+\.\d)(?=[\s),;:|]|\.\s)", README))
+    assert named - headings <= {"1.1", "1.2", "5.4"}  # versions of RDF and GossipSub, a step of RDFC-1.0
+    assert len(named & headings) >= 12
+    # The rules have numbers of their own in the design; here they have none.
+    assert not re.search(r"\b[A-Z][1-9]\b", EXAMPLE.sub("", README))
 
 
 def test_every_limit_is_in_the_table_with_its_value() -> None:
