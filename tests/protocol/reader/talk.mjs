@@ -15,17 +15,21 @@ const greeting = map({
 export const readGreeting = (data) => greeting(decode(data));
 const proof = map({
   0: ["credentials", list(1, 64, map({ 0: ["agent", address], 1: ["serial", positive], 2: ["until", integer(1, TIME_MAX)], 3: ["signature", signature] }))],
-  1: ["delegations", list(0, 64, tuple(address, delegation))],
+  1: ["delegations", list(0, 64, (v) => {
+    const [agent, one] = tuple(address, delegation)(v);
+    return one.principal !== agent ? [agent, one] : refuse(21, "a delegation to oneself");
+  })],
 });
+export const readProof = (data) => proof(decode(data));
 export function checkProof(data, network, peer, now) {
-  const { credentials, delegations } = proof(decode(data));
+  const { credentials, delegations } = readProof(data);
   for (const { agent, serial, until, signature: signed } of credentials) {
     if (until > now + NINETY_DAYS) refuse(24);
     if (until <= now) refuse(120);
     checkSignature(digest(network, "Carry", { agent, peer, serial, until }), signed, agent);
   }
   for (const [agent, one] of delegations) {
-    if (!credentials.some((c) => c.agent === agent) || one.principal === agent) refuse(21, "an agent without a credential");
+    if (!credentials.some((c) => c.agent === agent)) refuse(21, "an agent without a credential");
     checkSignature(actFor(network, one, agent), one.signature, one.principal);
   }
   return { credentials, names: [...new Set([...credentials.map((c) => c.agent), ...delegations.map(([, d]) => d.principal)])].sort() };
