@@ -503,6 +503,14 @@ def test_a1_any_member_promises_copies_and_the_furthest_date_counts() -> None:
     assert copies(peer.set, root_of("a"), T0 + 2 * DAY) == {address("v1"): T0 + 3 * DAY}
 
 
+def test_a1_a_promise_holds_until_its_end_and_a_shorter_one_takes_nothing_back() -> None:
+    promises = [ack("bob", life=life) for life in (2 * DAY, DAY, 3 * DAY, HOUR)]
+    peer = Peer(HEAD, T0, *promises, ack("alice"))
+    assert copies(peer.set, root_of("a"), T0) == {address("bob"): T0 + 3 * DAY, address("alice"): T0 + DAY}
+    assert copies(peer.set, root_of("a"), T0 + DAY) == {address("bob"): T0 + 3 * DAY}
+    assert copies(peer.set, root_of("a"), T0 + 3 * DAY) == {}
+
+
 def test_a1_an_ack_enters_no_view() -> None:
     peer = Peer(HEAD, T0, share("alice"))
     before = asset_view(peer.set, subject("alice").asset, T0).versions
@@ -644,6 +652,37 @@ def test_a_head_that_judges_otherwise_changes_views_also_where_the_set_stays() -
     changes = peer.set.set_head(roster(MEMBERS, 1, parent=listing, kept=kept), T0)
     assert (changes.entered, changes.left) == ((), ())
     assert changes.assets == {subject("alice").asset}
+
+
+def test_the_place_of_a_thing_in_a_round_is_told_while_it_moves_no_other() -> None:
+    first, longer, other = share("alice"), share("alice", life=2 * DAY), share("bob", life=HOUR)
+    said = endorse("bob", subject("alice"))
+    peer = Peer(HEAD, T0, first, other, publish("bob", 2), said)
+    places = {item_id: place for place, item_id in peer.set.reconciled(T0)}
+    for item in (other, publish("bob", 2), said):
+        assert peer.set.place_of(item.id) == places[item.id]
+    assert peer.set.place_of(said.id) == T0 + DAY
+    assert peer.set.place_of(first.id) is None
+    peer.admit(longer)
+    assert peer.set.place_of(said.id) == T0 + 2 * DAY
+    peer.set.set_head(roster(WITHOUT_ALICE, 2, parent=HEAD), T0)
+    assert peer.set.state_of(said.id) is State.LONE
+    assert peer.set.place_of(said.id) is None
+
+
+def test_a_set_is_crowded_while_somebody_has_more_than_his_quota() -> None:
+    peer = Peer(roster(MEMBERS, 2, quotas=Quotas(live_items=1)), T0, share("alice"), share("bob", issued=T0 + 1))
+    assert not peer.set.is_crowded
+    peer.admit(share("bob", 2, life=HOUR))
+    assert peer.set.is_crowded
+    peer.set.sweep(T0 + HOUR)
+    assert not peer.set.is_crowded
+
+
+def test_up_to_which_serial_a_delegation_is_ended_is_told() -> None:
+    peer = Peer(HEAD, T0, revoke("alice", "helper", 3))
+    assert peer.set.revoked_agent_serial(address("alice"), address("helper")) == 3
+    assert peer.set.revoked_agent_serial(address("alice"), address("other")) == 0
 
 
 def test_a_retract_may_come_before_what_it_takes_back() -> None:
