@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from p2pmem_protocol.bodies import RetractMode, Revoke
 from p2pmem_protocol.envelope import Item, decode_item
-from p2pmem_protocol.errors import Reason
+from p2pmem_protocol.errors import Reason, RefusedError
 from p2pmem_protocol.holdings import Changes, Departure, Statistics
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.limits import CUT_KEPT_ASIDE_MS
@@ -13,6 +13,7 @@ from p2pmem_protocol.records import EvidenceRecord, SealedRecord, State
 from p2pmem_protocol.roster import Quotas, Role
 
 from tests.protocol import world
+from tests.protocol.test_rules_set import KeyOf
 from tests.protocol.world import (
     DAY,
     HOUR,
@@ -36,6 +37,7 @@ from tests.protocol.world import (
     share,
     size_of,
     subject,
+    verdict,
 )
 
 MEMBERS = {"alice": W, "bob": W | E, "v1": V, "v2": V}
@@ -253,3 +255,89 @@ def test_a_set_begins_without_a_head() -> None:
     peer.set.set_head(HEAD, T0, forked=True)
     assert peer.set.head is HEAD
     assert peer.set.is_forked
+
+
+def test_a_head_that_judges_evidence_alike_changes_no_view() -> None:
+    peer = Peer(HEAD, T0, share("alice"), verdict("v1", subject("alice"), Q))
+    members = {**MEMBERS, "bob": W}
+    assert not peer.set.set_head(roster(members, 2, parent=HEAD), T0)
+    peer.set.set_head(HEAD, T0)
+    peer.admit(endorse("bob", subject("alice")))
+    assert peer.set.set_head(roster(members, 2, parent=HEAD), T0).assets == {subject("alice").asset}
+
+
+def test_a_head_that_lists_the_same_settles_no_account_of_it_again() -> None:
+    kept = share("alice")
+    listing = removed(kept)
+    peer = Peer(listing, T0, kept, share("bob"))
+    before = peer.set.statistics().settled
+    more = roster({**WITHOUT_ALICE, "carol": W}, 2, parent=listing, kept=(kept.id,))
+    assert not peer.set.set_head(more, T0)
+    assert peer.set.statistics().settled == before
+    assert peer.set.set_head(roster({**WITHOUT_ALICE, "carol": W}, 2, parent=listing), T0).left
+    assert peer.set.statistics().settled == before + 1
+
+
+def test_testing_refuses_what_admitting_would() -> None:
+    peer = Peer(HEAD, T0, share("alice"))
+    for item, reason in ((share("stranger"), Reason.NOT_LISTED), (share("alice"), Reason.DUPLICATE)):
+        with pytest.raises(RefusedError) as refused:
+            peer.set.test(item, size_of(item), T0)
+        assert refused.value.reason is reason
+
+
+def test_what_stands_in_for_the_check_of_signatures_comes_after_all_tests_and_can_keep_a_thing_out() -> None:
+    peer = Peer(HEAD)
+    asked: list[str] = []
+
+    def refuse() -> None:
+        asked.append("refuse")
+        raise RefusedError(Reason.WRONG_SIGNER, "no")
+
+    forged = share("alice").unsigned.sign(KeyOf("alice"))
+    with pytest.raises(RefusedError):
+        peer.set.admit(share("stranger"), 1, T0, check_rest=lambda: asked.append("too soon"))
+    with pytest.raises(RefusedError):
+        peer.set.admit(forged, size_of(forged), T0, check_rest=refuse)
+    assert list(peer.set.known()) == []
+    peer.set.admit(forged, size_of(forged), T0, check_rest=lambda: asked.append("good"))
+    assert asked == ["refuse", "good"]
+    assert peer.has(forged)
+
+
+def test_a_sweep_of_a_few_lets_go_what_ended_first() -> None:
+    shares = [share("alice", number, life=HOUR + number) for number in range(1, 6)]
+    peer = Peer(HEAD, T0, *shares)
+    peer.set.sweep(T0 + HOUR + 5, 2)
+    assert ids(peer) == {item.id for item in shares[2:]}
+    assert peer.set.next_end_ms() == T0 + HOUR + 3
+    peer.set.sweep(T0 + HOUR + 5, 0)
+    assert len(peer.set) == 3
+    peer.set.sweep(T0 + HOUR + 4, 5)
+    assert ids(peer) == {shares[4].id}
+    peer.set.sweep(T0 + HOUR + 5, 5)
+    assert len(peer.set) == 0
+
+
+def test_evidence_is_judged_again_when_an_endorser_comes_or_goes_among_others() -> None:
+    said = endorse("bob", subject("alice"))
+    peer = Peer(HEAD, T0, share("alice"), said)
+    without = roster({**MEMBERS, "bob": W, "carol": W}, 2, parent=HEAD)
+    peer.set.set_head(without, T0)
+    assert peer.set.state_of(said.id) is State.CUT
+    peer.set.set_head(roster({**MEMBERS, "bob": E}, 2, parent=HEAD), T0)
+    assert peer.has(said)
+    peer.set.set_head(roster(MEMBERS, 2, parent=HEAD), T0)
+    assert peer.has(said)
+
+
+def test_evidence_is_judged_again_when_a_roster_lists_it_or_no_longer_does() -> None:
+    said, other = endorse("bob", subject("alice")), share("bob", life=HOUR)
+    members = {**MEMBERS, "bob": W}
+    peer = Peer(HEAD, T0, share("alice"), said, other)
+    peer.set.set_head(roster(members, 2, parent=HEAD, kept=(said.id, other.id)), T0)
+    assert peer.has(said)
+    peer.set.set_head(roster(members, 2, parent=HEAD), T0)
+    assert peer.set.state_of(said.id) is State.CUT
+    peer.set.set_head(roster(members, 2, parent=HEAD, kept=(said.id,)), T0)
+    assert peer.has(said)
