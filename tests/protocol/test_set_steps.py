@@ -341,3 +341,41 @@ def test_evidence_is_judged_again_when_a_roster_lists_it_or_no_longer_does() -> 
     assert peer.set.state_of(said.id) is State.CUT
     peer.set.set_head(roster(members, 2, parent=HEAD, kept=(said.id,)), T0)
     assert peer.has(said)
+
+
+def test_q1_what_waits_for_room_goes_before_what_would_fit_beside_something_that_has_ended() -> None:
+    ending = share("alice", name="ending", issued=T0 - 2, life=HOUR, size=2_000)
+    waiting = share("alice", name="waiting", issued=T0 - 1, size=3_000)
+    small = share("alice", name="small", issued=T0, size=1_000)
+    room = size_of(waiting) + size_of(small) - 1
+    peer = Peer(limited(live_bytes=room), T0, waiting, ending)
+    assert peer.set.state_of(waiting.id) is State.OVER
+    assert peer.give(small, T0 + 2 * HOUR) is Reason.OVER_QUOTA
+    assert Peer(limited(live_bytes=room), T0, waiting, ending).give(small, T0 + HOUR - 3) is None
+
+
+def test_q2_retracts_have_the_room_that_revokes_leave() -> None:
+    ended = revoke("alice", "helper", issued=T0 - HOUR)
+    younger, older = retract("alice", version=1, issued=T0), retract("alice", version=2, issued=T0 - 1)
+    peer = Peer(limited(cuts=2), T0, ended, younger, older)
+    assert ids(peer) == {ended.id, older.id}
+    assert peer.set.state_of(younger.id) is State.OVER
+
+
+def test_q2_a_cut_counts_as_soon_as_one_that_counts_is_younger() -> None:
+    assert Peer(limited(cuts=0)).give(retract("alice")) is Reason.OVER_QUOTA
+    peer = Peer(limited(cuts=1), T0, retract("alice", version=1, issued=T0))
+    assert peer.give(retract("alice", version=2, issued=T0 + 1)) is Reason.OVER_QUOTA
+    assert peer.give(retract("alice", version=3, issued=T0 - 1)) is None
+    peer = Peer(limited(cuts=3), T0, *(retract("alice", version=n, issued=T0 + n) for n in (1, 3, 5)))
+    assert peer.give(retract("alice", version=6, issued=T0 + 6)) is Reason.OVER_QUOTA
+    assert peer.give(retract("alice", version=4, issued=T0 + 4)) is None
+
+
+def test_the_first_head_after_a_restart_names_all_assets_with_evidence() -> None:
+    peer = Peer()
+    for item in (share("alice"), verdict("v1", subject("alice"), Q), share("bob")):
+        peer.set.restore(item, size_of(item), State.IN)
+    changes = peer.set.set_head(HEAD, T0)
+    assert (changes.entered, changes.left, changes.aside) == ((), (), ())
+    assert changes.assets == {subject("alice").asset}
