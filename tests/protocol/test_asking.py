@@ -154,3 +154,43 @@ class AskingMachine(RuleBasedStateMachine):
 
 
 TestAskingMachine = AskingMachine.TestCase
+
+
+def test_a_row_is_counted_to_who_opened_it_until_it_is_closed_or_he_leaves() -> None:
+    def fresh() -> Asking:
+        asking = Asking(rows_of_one=1)
+        assert asking.has_room(b"x", "alice")
+        asking.announced(b"x", "alice", 0)
+        assert not asking.has_room(b"y", "alice")
+        assert asking.has_room(b"x", "alice"), "a row that is there has room for all"
+        assert asking.has_room(b"y", "bob")
+        return asking
+
+    settled = fresh()
+    assert b"x" in settled
+    assert settled.settled(b"x") == ("alice",)
+    assert b"x" not in settled
+    assert settled.has_room(b"y", "alice")
+    failed = fresh()
+    failed.failed(b"x", "alice", 0)
+    assert failed.has_room(b"y", "alice")
+    gone = fresh()
+    gone.announced(b"x", "bob", 0)
+    gone.left("alice", 0)
+    assert b"x" in gone
+    assert gone.has_room(b"y", "alice")
+    given_up = fresh()
+    now = 0
+    while b"x" in given_up:
+        now += ASK_AGAIN_MS
+        given_up.due(now)
+    assert given_up.has_room(b"y", "alice")
+
+
+def test_who_brought_it_unasked_is_known_to_have_it() -> None:
+    asking = Asking()
+    asking.announced(b"x", "alice", 0)
+    asking.arriving(b"x", "bob", 10)
+    asking.arriving(b"x", "bob", 20)
+    assert asking.failed(b"x", "alice", 30) is not None
+    assert asking.settled(b"x") == ("bob",)

@@ -288,3 +288,56 @@ def test_half_a_queue_in_number_is_pressure_too() -> None:
     for number, pressed in enumerate((False, False, True, True)):
         outbox.push(id_of(number), 1, 0)
         assert outbox.is_pressed is pressed
+
+
+def waiting(window: int, *, ids: int) -> float:
+    """When something is due while 70 bytes are under way: an envelope of 100, and `ids` announced and asked each."""
+    outbox = Outbox(OutboxLimits(bytes_unacked=window))
+    outbox.push(id_of(0), 0, 0)
+    taken(outbox, 100)
+    assert outbox.statistics().unacked_bytes == 70
+    for number in range(ids):
+        outbox.announce(short_of(number), 1_000)
+        outbox.ask(short_of(number), 1_000)
+    outbox.push(id_of(10**6), 100, 1_000)
+    return outbox.due_ms()
+
+
+def test_the_next_frame_goes_when_it_just_fits_the_window() -> None:
+    for ids, counted in ((0, 0), (2, 4), (2 * frames.FRAME_IDS_MAX, 2 * frames.FRAME_IDS_MAX)):
+        fits = 70 + 64 + 8 * counted + 100
+        assert waiting(fits, ids=ids) < inf
+        assert waiting(fits - 1, ids=ids) == inf
+
+
+def test_a_frame_takes_envelopes_up_to_its_size_and_to_what_is_left_of_the_window() -> None:
+    for frame_bytes, window, sent in ((276, 10_000, 2), (275, 10_000, 1), (10_000, 346, 2), (10_000, 345, 1)):
+        outbox = Outbox(OutboxLimits(frame_bytes=frame_bytes, bytes_unacked=window))
+        outbox.push(id_of(0), 0, 0)
+        taken(outbox, 50)
+        for number in (1, 2):
+            outbox.push(id_of(number), 100, 100)
+        assert len(taken(outbox, 1_000).envelopes) == sent
+
+
+def test_a_frame_holds_so_many_envelopes_and_changes_of_lists_and_no_more() -> None:
+    outbox = Outbox()
+    for number in range(frames.FRAME_ENVELOPES_MAX + 1):
+        outbox.push(id_of(number), 1, 0)
+    for number in range(frames.FRAME_LISTS_MAX + 1):
+        outbox.tell_list(ListChange(number.to_bytes(32, "big"), True, ()), 0)
+    first = taken(outbox, 1_000)
+    assert (len(first.envelopes), len(first.lists)) == (frames.FRAME_ENVELOPES_MAX, frames.FRAME_LISTS_MAX)
+    long = Outbox()
+    members = tuple(short_of(number) for number in range(122))
+    for number in range(33):
+        long.tell_list(ListChange(number.to_bytes(32, "big"), True, members), 0)
+    assert len(taken(long, 1_000).lists) == 32, "32 KiB of lists, 1 KiB each"
+
+
+def test_frames_that_came_are_counted_anew_after_an_acknowledgement() -> None:
+    outbox = Outbox()
+    for seq in range(1, 13):
+        outbox.received(seq, is_last=False)
+        outgoing = outbox.take(0)
+        assert outgoing == (Outgoing(ack=seq) if seq % 4 == 0 else None)
