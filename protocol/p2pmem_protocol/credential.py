@@ -10,7 +10,6 @@ Endorsing and verifying are not among the rights: they belong to listed principa
 from __future__ import annotations
 
 import base64
-import binascii
 from dataclasses import dataclass
 from enum import IntFlag
 from functools import cached_property
@@ -113,7 +112,7 @@ class SignedActFor:
             signed.check()
             if str(signed) != plain:
                 raise RefusedError(Reason.NOT_DETERMINISTIC, "there is one way to write it, and this is another")
-        except (binascii.Error, RefusedError) as error:
+        except (ValueError, RefusedError) as error:
             raise MisuseError(f"the delegation is damaged ({error}); copy the whole word") from None
         return signed
 

@@ -82,7 +82,6 @@ class HeadChain:
         """
         if not self._take(signed, checked):
             return False
-        head = self._state.header
         header = signed.header
         head = self._state.header
         if head is not None and not self._state.forked and header.parent == head.id and not header.is_root_act:

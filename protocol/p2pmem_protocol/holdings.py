@@ -184,10 +184,8 @@ class Holdings:
                 entered.append(item_id)
             elif before is State.IN:
                 left.append(Departure(item_id, record.state))
-            elif before is not State.NEW:
-                aside.append(Departure(item_id, record.state))
             else:
-                continue
+                aside.append(Departure(item_id, record.state))
             self._changed.update(_assets_of(record))
             if record.state.gone:
                 self._discard_if_empty(record.principal)

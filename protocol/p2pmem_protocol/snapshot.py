@@ -248,7 +248,9 @@ class View:
         busy peers that miss nothing find their sets equal.
         """
         snapshot = self.snapshot
-        floor = snapshot.item(self.first).order_ms if self.count else 0
+        if not self.count:
+            return Summary(0, fingerprint_of(0, 0))
+        floor = snapshot.item(self.first).order_ms
         total = snapshot.sum_before(self.last) - snapshot.sum_before(self.first)
         count = self.count
         for order_ms, item_id in set(leaving_out):

@@ -158,9 +158,9 @@ def asset_view(graph_set: GraphSet, key: AssetKey, t_ms: int, facts: ChainFacts 
     return AssetView(key, t_ms, _Reader(graph_set, asset, t_ms, facts or {}) if asset else None)
 
 
-def explain(graph_set: GraphSet, key: VersionKey, t_ms: int, facts: ChainFacts | None = None) -> TrustReport | None:
-    """Everything that stands behind one version's level at `t_ms`; None when it is not held."""
-    view = asset_view(graph_set, key.asset, t_ms, facts)
+def explain(graph_set: GraphSet, key: VersionKey, t_ms: int) -> TrustReport | None:
+    """Everything that stands behind one version's level at `t_ms`, which no chain changes; None when it is not held."""
+    view = asset_view(graph_set, key.asset, t_ms)
     return next((version.trust for version in view.versions if version.key == key), None)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from p2pmem_protocol import accounts
@@ -87,6 +88,35 @@ def test_a_short_walk_decides_what_a_whole_count_would(seed: int, monkeypatch: p
         assert account.usage.durable_items == sum(item.ends_at_ms == FOREVER for item in counting)
         assert account.has_ended(120) == any(item.ends_at_ms <= 120 for item in line)
         assert account.latest_over(2) == [item for item in in_order(line)[::-1] if item.state is State.OVER][:2]
+
+
+def test_whether_something_has_ended_follows_what_comes_and_goes() -> None:
+    account = Account(address("alice"))
+    ends = [150, 120, 130]
+    line = [replace(record(random.Random(number), number), ends_at_ms=end) for number, end in enumerate(ends)]
+    assert not account.has_ended(FOREVER)
+    for each in line:
+        account.insert(each)
+        assert account.has_ended(each.ends_at_ms)
+    assert not account.has_ended(119)
+    account.remove(line[1])
+    assert [account.has_ended(t_ms) for t_ms in (120, 129, 130)] == [False, False, True]
+    account.remove(line[0])
+    assert [account.has_ended(t_ms) for t_ms in (129, 130)] == [False, True]
+    account.insert(line[1])
+    assert [account.has_ended(t_ms) for t_ms in (119, 120)] == [False, True]
+
+
+def test_a_long_line_is_kept_in_short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accounts, "_BLOCK_RECORDS_MAX", 4)
+    account = Account(address("alice"))
+    line = in_order(record(random.Random(number), number) for number in range(40))
+    for each in line:
+        account.insert(each)
+        assert all(len(block.records) <= 4 for block in account._blocks)
+    assert list(account.charged()) == line
+    account.rebuild(line)
+    assert [len(block.records) for block in account._blocks] == [2] * 20
 
 
 def test_so_many_that_were_pushed_out_are_kept_aside_and_the_latest_go(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,3 +154,95 @@ class AskingMachine(RuleBasedStateMachine):
 
 
 TestAskingMachine = AskingMachine.TestCase
+
+
+def test_a_row_is_counted_to_who_opened_it_until_it_is_closed_or_he_leaves() -> None:
+    def fresh() -> Asking:
+        asking = Asking(rows_of_one=1)
+        assert asking.has_room(b"x", "alice")
+        asking.announced(b"x", "alice", 0)
+        assert not asking.has_room(b"y", "alice")
+        assert asking.has_room(b"x", "alice"), "a row that is there has room for all"
+        assert asking.has_room(b"y", "bob")
+        return asking
+
+    settled = fresh()
+    assert b"x" in settled
+    assert settled.settled(b"x") == ("alice",)
+    assert b"x" not in settled
+    assert settled.has_room(b"y", "alice")
+    failed = fresh()
+    failed.failed(b"x", "alice", 0)
+    assert failed.has_room(b"y", "alice")
+    gone = fresh()
+    gone.announced(b"x", "bob", 0)
+    gone.left("alice", 0)
+    assert b"x" in gone
+    assert gone.has_room(b"y", "alice")
+    given_up = fresh()
+    now = 0
+    while b"x" in given_up:
+        now += ASK_AGAIN_MS
+        given_up.due(now)
+    assert given_up.has_room(b"y", "alice")
+
+
+def test_who_brought_it_unasked_is_known_to_have_it() -> None:
+    asking = Asking()
+    asking.announced(b"x", "alice", 0)
+    asking.arriving(b"x", "bob", 10)
+    asking.arriving(b"x", "bob", 20)
+    assert asking.failed(b"x", "alice", 30) is not None
+    assert asking.settled(b"x") == ("bob",)
+
+
+def test_so_many_rows_of_one_member_are_counted_as_they_come_and_go() -> None:
+    asking = Asking(rows_of_one=2)
+    for short_id in (b"v", b"w"):
+        asking.announced(short_id, "a", 0)
+    asking.settled(b"v")
+    assert asking.has_room(X, "a")
+    asking.announced(X, "a", 0)
+    assert not asking.has_room(Y, "a")
+
+
+def asked_of(question: Question | GivenUp | None) -> str:
+    assert isinstance(question, Question)
+    return question.peer
+
+
+def test_the_turn_goes_on_where_it_was_when_an_announcer_drops_out() -> None:
+    for rounds, gone, following in ((1, "a", "c"), (2, "a", "d"), (0, "b", "c"), (0, "c", "b"), (2, "b", "d")):
+        asking = Asking()
+        for peer in "abcd":
+            asking.announced(X, peer, 0)
+        now = 0
+        for _ in range(rounds):
+            now += ASK_AGAIN_MS
+            asking.due(now)
+        assert asking.failed(X, gone, now) is None
+        (question,) = asking.due(now + ASK_AGAIN_MS)
+        assert asked_of(question) == following
+
+
+def test_who_was_too_slow_to_bring_it_is_not_waited_for_when_he_leaves() -> None:
+    asking = Asking()
+    asking.announced(X, "a", 0)
+    asking.announced(X, "b", 0)
+    asking.arriving(X, "a", 500)
+    assert asking.due(500 + ARRIVING_MS) == [Question("b", X)]
+    assert asking.failed(X, "a", 500 + ARRIVING_MS) is None
+    assert asking.failed(X, "b", 500 + ARRIVING_MS) is None
+
+
+def test_when_the_last_one_asked_leaves_it_is_given_up_at_once() -> None:
+    asking = Asking()
+    asking.announced(X, "a", 0)
+    asking.announced(X, "b", 0)
+    for turn in range(1, ASKS_MAX):
+        (question,) = asking.due(turn * ASK_AGAIN_MS)
+    last = asked_of(question)
+    other = "a" if last == "b" else "b"
+    now = (ASKS_MAX - 1) * ASK_AGAIN_MS + 1
+    assert asking.left(last, now) == []
+    assert asking.due(now) == [GivenUp(other, X)]

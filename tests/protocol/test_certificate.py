@@ -15,11 +15,12 @@ import pytest
 from hypothesis import given, strategies as st
 from p2pmem_protocol import cbor
 from p2pmem_protocol.bodies import Sealed
-from p2pmem_protocol.certificate import Certificate, Standing, headers_for, make, standing
+from p2pmem_protocol.certificate import CERTIFICATE_BYTES_MAX, Certificate, Standing, headers_for, make, standing
 from p2pmem_protocol.certificate_json import from_json, to_json
-from p2pmem_protocol.errors import MisuseError, P2pmemError, RefusedError
+from p2pmem_protocol.errors import MisuseError, P2pmemError, Reason, RefusedError
 from p2pmem_protocol.evidence import Evidence, Method
 from p2pmem_protocol.heads import HeadChain
+from p2pmem_protocol.limits import ITEM_BYTES_MAX
 from p2pmem_protocol.names import GraphName, network_id
 from p2pmem_protocol.roster import Quorum, SignedHeader
 from p2pmem_protocol.seal import SignedSeal
@@ -75,7 +76,7 @@ def test_it_is_read_back_from_cbor_and_from_json_and_says_the_same() -> None:
     assert Certificate.decode(it.encode()) == it
     assert from_json(to_json(it)) == it
     statement = it.check()
-    assert statement.subject == ABOUT
+    assert (statement.network, statement.graph, statement.subject) == (NETWORK, it.graph, ABOUT)
     assert statement.quorum == Q
     assert statement.n == 3
     assert statement.as_of == THIRD.signed
@@ -188,6 +189,137 @@ def test_a_graph_of_another_creator_is_another_graph() -> None:
     name = GraphName(address("mallory"), "things")
     with pytest.raises(RefusedError):
         replace(made(), graph=name).check()
+
+
+def refusal(it: Certificate) -> Reason:
+    with pytest.raises(RefusedError) as refused:
+        it.check()
+    return refused.value.reason
+
+
+def test_a_seal_of_another_network_or_graph_is_refused() -> None:
+    seal = made().seal.seal
+    for change in ({"network": network_id("other")}, {"graph": GraphName(address("root"), "other").id}):
+        other = replace(seal, **change).sign(key("alice"))  # type: ignore[arg-type]
+        assert refusal(replace(made(), seal=other)) is Reason.BAD_FIELD
+
+
+def test_a_graph_without_a_quorum_makes_no_certificate() -> None:
+    """Zero verdicts of none would be complete."""
+    none = replace(made(), quorum=FIRST.quorum, verdicts=(), headers=(FIRST.signed,))
+    assert refusal(none) is Reason.WRONG_QUORUM
+
+
+def test_a_quorum_of_another_graph_is_refused_also_where_a_header_names_it() -> None:
+    foreign = Quorum(GraphName(address("root"), "other").id, 2, 2, Q.verifiers)
+    header = replace(THIRD.header, term=2, parent_term=1, quorum=foreign.id, signer=address("root"))
+    verdicts = tuple(
+        verdict(name, ABOUT, foreign) for name in sorted(("v1", "v2", "v3"), key=lambda name: address(name))[:2]
+    )
+    it = replace(made(), quorum=foreign, verdicts=verdicts, headers=(header.sign(key("root")),))
+    assert refusal(it) is Reason.WRONG_QUORUM
+
+
+def test_a_header_of_another_network_or_graph_is_refused() -> None:
+    header = replace(THIRD.header, term=2, parent_term=1, signer=address("root"))
+    for change in ({"network": network_id("other")}, {"name": GraphName(address("root"), "other")}):
+        other = replace(header, **change).sign(key("root"))  # type: ignore[arg-type]
+        assert refusal(replace(made(), headers=(other,))) is Reason.BAD_FIELD
+
+
+def test_a_certificate_has_from_one_header_to_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert refusal(replace(made(), headers=())) is Reason.BAD_SHAPE
+    it = made()
+    monkeypatch.setattr("p2pmem_protocol.certificate.HEADERS_MAX", 3)
+    it.check()
+    monkeypatch.setattr("p2pmem_protocol.certificate.HEADERS_MAX", 2)
+    assert refusal(it) is Reason.BAD_SHAPE
+
+
+def test_a_verdict_under_another_quorum_is_refused() -> None:
+    one, two = made().verdicts
+    other = Quorum(GRAPH, 9, 2, Q.verifiers)
+    name = next(name for name in ("v1", "v2", "v3") if address(name) == two.signer)
+    assert refusal(replace(made(), verdicts=(one, verdict(name, ABOUT, other)))) is Reason.WRONG_QUORUM
+
+
+def test_a_certificate_may_be_longer_than_an_envelope_and_has_a_limit() -> None:
+    long = replace(made(), headers=made().headers * 100)
+    data = long.encode()
+    assert len(data) > ITEM_BYTES_MAX
+    assert Certificate.decode(data) == long
+    with pytest.raises(RefusedError) as refused:
+        Certificate.decode(bytes(CERTIFICATE_BYTES_MAX + 1))
+    assert refused.value.reason is Reason.OVERSIZE
+
+
+def json_refusal(text: str) -> Reason:
+    with pytest.raises(RefusedError) as refused:
+        from_json(text)
+    return refused.value.reason
+
+
+def test_json_has_a_limit_of_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("p2pmem_protocol.certificate_json.CERTIFICATE_BYTES_MAX", 100)
+    assert json_refusal(" " * 400) is Reason.BAD_SHAPE
+    assert json_refusal(" " * 401) is Reason.OVERSIZE
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "reason"),
+    [
+        (("format",), "p2pmem certificate 2", Reason.BAD_VERSION),
+        (("format",), 1, Reason.BAD_FIELD),
+        (("graph",), "\ud800", Reason.BAD_TEXT),
+        (("seal",), [], Reason.BAD_SHAPE),
+        (("seal", "version"), 0, Reason.BAD_FIELD),
+        (("seal", "version"), 2**32, Reason.BAD_FIELD),
+        (("seal", "version"), True, Reason.BAD_FIELD),
+        (("seal", "root"), "0x00", Reason.BAD_FIELD),
+        (("quorum", "m"), 4, Reason.BAD_FIELD),
+        (("quorum", "verifiers"), {}, Reason.BAD_FIELD),
+        (("verdicts", 0, "decision"), 3, Reason.BAD_FIELD),
+        (("verdicts", 0, "decision"), 0, Reason.BAD_FIELD),
+        (("verdicts", 0, "method"), 0, Reason.BAD_FIELD),
+        (("verdicts", 0, "method"), 99, Reason.BAD_FIELD),
+        (("rosters", 0, "version"), 0, Reason.BAD_FIELD),
+        (("rosters", 0, "term"), 0, Reason.BAD_FIELD),
+    ],
+)
+def test_json_of_another_form_is_refused(place: tuple[Any, ...], value: Any, reason: Reason) -> None:
+    shown = json.loads(to_json(made()))
+    _set(shown, place, value)
+    assert json_refusal(json.dumps(shown)) is reason
+
+
+def test_json_names_each_field_once_and_all_of_them() -> None:
+    text = to_json(made())
+    assert json_refusal(text.replace('"network"', '"networks"', 1)) is Reason.BAD_SHAPE
+    repeated = text.replace('"serial": 2', '"serial": 2, "serial": 2', 1)
+    assert repeated != text
+    assert json_refusal(repeated) is Reason.DUPLICATE_KEY
+    assert json_refusal("{") is Reason.BAD_SHAPE
+
+
+def test_json_is_made_to_be_read_by_people() -> None:
+    approving = verdict("v1", ABOUT, Q, reason="größe")
+    text = to_json(replace(made(), verdicts=(approving,)))
+    assert text.startswith('{\n  "format": "p2pmem certificate 1",\n  "network": "0x')
+    assert '"reason": "größe"' in text
+
+
+def test_a_field_that_a_certificate_does_not_have_is_refused() -> None:
+    value: Any = cbor.decode(made().encode())
+    with pytest.raises(RefusedError) as refused:
+        Certificate.decode(cbor.encode({**value, 9: 0}))
+    assert refused.value.reason is Reason.BAD_SHAPE
+    places = ((), ("seal",), ("quorum",), ("verdicts", 0), ("rosters", 0))
+    for place in places:
+        shown = json.loads(to_json(made()))
+        _get(shown, place)["more"] = 0
+        with pytest.raises(RefusedError) as refused:
+            from_json(json.dumps(shown))
+        assert refused.value.reason is Reason.BAD_SHAPE, place
 
 
 def accepted(read: Any) -> Certificate | None:
@@ -322,6 +454,12 @@ def test_it_is_judged_against_a_newer_roster() -> None:
     keeping = roster(MEMBERS, 3, parent=THIRD, certificates=(kept,))
     assert standing(it, keeping) is Standing.KEPT
     assert standing(it, roster(MEMBERS, 3, parent=THIRD)) is Standing.OUTDATED
+    for other in (certificate(subject("bob"), Q, *approvals("v1", "v2")), replace(kept, quorum=replace(Q, serial=9))):
+        assert standing(it, roster(MEMBERS, 3, parent=THIRD, certificates=(other,))) is Standing.OUTDATED
+    for change in ({"network": network_id("other")}, {"name": GraphName(address("root"), "other")}):
+        header = replace(THIRD.header, **change)  # type: ignore[arg-type]
+        with pytest.raises(MisuseError):
+            standing(it, replace(THIRD, signed=replace(THIRD.signed, header=header)))
 
 
 def test_a_peers_report_is_enough_to_make_one() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 from dataclasses import replace
@@ -89,6 +90,47 @@ def test_h1_what_descends_from_a_dropped_child_goes_with_it() -> None:
     assert refused.value.reason is Reason.PARENT_NOT_HELD
 
 
+def test_h1_a_fork_below_a_dropped_child_goes_with_it() -> None:
+    children = sorted((child(FIRST, f"member-{number}") for number in range(3)), key=lambda each: each.id)
+    forks = [child(children[2], "left"), child(children[2], "right")]
+    below = [child(each, "below") for each in forks]
+    chain = chain_of(FIRST, children[2], *forks, *below)
+    assert len(chain) == 6
+    chain.add_all([each.signed for each in children[:2]])
+    assert {each.id for each in chain.headers()} == {FIRST.id, children[0].id, children[1].id}
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_h1_children_that_come_one_by_one_leave_the_parent_as_head(order: tuple[int, ...]) -> None:
+    children = sorted((child(FIRST, f"member-{number}") for number in range(3)), key=lambda each: each.id)
+    chain = chain_of(FIRST)
+    for number in order:
+        with contextlib.suppress(RefusedError):
+            chain.add(children[number].signed)
+    assert chain.head().header == FIRST.signed
+    assert chain.head().branches == (children[0].id, children[1].id)
+
+
+def test_headers_are_told_with_every_parent_before_its_children() -> None:
+    second = child(FIRST)
+    root = act(second)
+    chain = chain_of(root, FIRST, second)
+    assert chain.headers() == (FIRST.signed, second.signed, root.signed)
+    assert chain.get(second.id) == second.signed
+    assert chain.get(ZERO_HASH) is None
+
+
+def test_what_cannot_be_a_header_of_this_graph_ends_the_taking_in_after_those_before_it() -> None:
+    second = child(FIRST)
+    other = act(second).signed
+    foreign = replace(other, header=replace(other.header, network=network_id("other")))
+    chain = HeadChain(GRAPH, NETWORK)
+    with pytest.raises(RefusedError) as refused:
+        chain.add_all([foreign, second.signed, FIRST.signed])
+    assert refused.value.reason is Reason.WRONG_NETWORK
+    assert chain.head().header == second.signed
+
+
 def test_h2_the_head_is_where_the_walk_along_only_children_ends() -> None:
     second = child(FIRST)
     third = child(second)
@@ -145,6 +187,7 @@ def test_h2_several_root_acts_of_one_term_leave_their_nearest_common_ancestor() 
     assert state.header == second.signed
     assert state.forked
     assert state.branches == tuple(sorted((one.id, two.id)))
+    assert FORKED_RIGHTS in state.why
     for number in range(6):
         three = act(FIRST, f"three-{number}")
         assert head_of(FIRST, second, third, one, two, three).header == FIRST.signed
@@ -155,16 +198,21 @@ def test_h2_there_is_no_head_when_the_common_ancestor_is_not_held_or_does_not_ex
     state = head_of(act(second, "one"), act(second, "two"))
     assert state.header is None
     assert state.forked
+    assert "a common ancestor that is not held" in state.why
     other = roster({"alice": W}, 0)
     state = head_of(FIRST, other)
     assert state.header is None
     assert state.forked
+    assert "no common ancestor" in state.why
 
 
 def test_h2_there_is_no_head_of_nothing() -> None:
-    state = HeadChain(GRAPH, NETWORK).head()
+    chain = HeadChain(GRAPH, NETWORK)
+    state = chain.head()
     assert state.header is None
     assert not state.forked
+    assert state.branches == head_of(FIRST).branches == ()
+    assert chain.next_term == 1
 
 
 def test_h2_a_header_waits_for_its_parent() -> None:
@@ -247,6 +295,18 @@ def test_root_acts_of_one_term_are_bounded() -> None:
         chain.add_all([each.signed for each in random.Random(seed).sample(acts, len(acts))])
         assert chain.head().branches == tuple(kept)
         assert len(chain) == 1 + ROOT_ACTS_MAX
+    highest = max(acts, key=lambda each: each.id)
+    with pytest.raises(RefusedError) as refused:
+        chain.add(highest.signed)
+    assert refused.value.reason is Reason.SUPERSEDED
+
+
+def test_of_the_root_acts_of_one_term_any_that_is_lower_than_the_highest_kept_is_taken() -> None:
+    acts = sorted((act(FIRST, f"member-{number}") for number in range(ROOT_ACTS_MAX + 1)), key=lambda each: each.id)
+    late = acts.pop(-3)
+    chain = chain_of(FIRST, *acts)
+    assert chain.add(late.signed)
+    assert chain.head().branches == (*(each.id for each in acts[:-2]), late.id, acts[-2].id)
 
 
 def test_the_chain_to_a_header_begins_with_the_root_act_of_its_term() -> None:

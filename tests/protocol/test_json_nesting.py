@@ -41,6 +41,25 @@ def test_a_text_passes_exactly_when_it_nests_no_deeper_than_asked(value: object,
         assert depth(value) <= most
 
 
+@pytest.mark.parametrize(
+    ("text", "levels"),
+    [
+        ("1", 0),
+        ('"[[{{"', 0),
+        ('["\\"[", "]"]', 1),
+        ("[]", 1),
+        ("[[], {}, [1], {}]", 2),
+        ('{"a": {"b": []}, "c": [[]]}', 3),
+        ("[" * 64 + "]" * 64, 64),
+        ("XX[X]XX", 1),
+    ],
+)
+def test_levels_are_counted_as_they_open_and_close(text: str, levels: int) -> None:
+    check_nesting(text, levels)
+    with pytest.raises(NestedTooDeepError):
+        check_nesting(f"[{text}]", levels)
+
+
 @pytest.mark.parametrize("text", ["[" * 300_000, '{"a":' * 300_000, '[{"":' * 200_000])
 @pytest.mark.usefixtures("raised_recursion_limit")
 def test_brackets_do_not_end_a_process_whose_recursion_limit_a_library_has_raised(text: str) -> None:

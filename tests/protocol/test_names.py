@@ -153,6 +153,7 @@ def test_the_iris_of_a_graph_keep_to_their_places() -> None:
     assert name.draft_iri(ALICE, "a") == f"{name.iri}/assertion/{ALICE}/a"
     assert name.draft_iri(ALICE, "a", "s/t") == f"{name.iri}/s/t/assertion/{ALICE}/a"
     assert name.shared_iri(ALICE, "a") == f"{name.iri}/_shared_memory/{ALICE}/a"
+    assert name.shared_iri(ALICE, "a", "s") == f"{name.iri}/s/_shared_memory/{ALICE}/a"
     assert name.published_iri(ALICE, "a", "s") == f"{name.iri}/s/_verifiable_memory/{ALICE}/a"
     assert name.lifecycle_iri(ALICE, "a") == f"urn:dkg:assertion:{ALICE}/notes:{ALICE}:a"
 
@@ -163,6 +164,7 @@ def test_other_creators_and_other_slugs_are_other_graphs() -> None:
     assert network_id("a") != network_id("b")
     with pytest.raises(BadNameError):
         network_id("A")
+    assert len(network_id("a" * 64)) == 32
     with pytest.raises(BadNameError):
         network_id("a" * 65)
 

@@ -207,3 +207,137 @@ def test_the_fullest_frame_can_be_encoded() -> None:
     bodies = [bytes([1]) * ITEM_BYTES_MAX for _ in first.envelopes]
     assert len(bodies) == 1
     assert frames.decode(frames.encode(first.frame(bodies))) == first.frame(bodies)
+
+
+def test_a_flag_waits_as_long_as_an_announcement_and_goes_once() -> None:
+    outbox = Outbox()
+    outbox.flag(b"g" * 32, 1_000)
+    outbox.flag(b"h" * 32, 1_050)
+    assert outbox.due_ms() == 1_100
+    assert taken(outbox, 1_100).reconcile == (b"g" * 32, b"h" * 32)
+    outbox.push(id_of(1), 10, 2_000)
+    assert taken(outbox, 3_000).reconcile == ()
+
+
+def test_what_fills_a_frame_or_the_queue_exactly_is_full() -> None:
+    outbox = Outbox()
+    outbox.push(id_of(1), LIMITS.frame_bytes - 1, 0)
+    assert outbox.due_ms() == 5
+    outbox.push(id_of(2), 1, 0)
+    assert outbox.due_ms() == -inf
+    outbox = Outbox()
+    for number in range(frames.FRAME_IDS_MAX):
+        assert outbox.due_ms() == (100 if number else inf)
+        outbox.announce(short_of(number), 0)
+    assert outbox.due_ms() == -inf
+    small = Outbox(OutboxLimits(queued_bytes=1_000))
+    assert small.push(id_of(1), 600, 0)
+    assert small.push(id_of(2), 400, 0)
+    assert not small.push(id_of(3), 1, 0)
+
+
+def test_with_half_the_window_under_way_everything_waits_longer() -> None:
+    outbox = Outbox()
+    for number in range(8):
+        assert outbox.due_ms() == inf
+        outbox.announce(short_of(number), 1_000 * number)
+        assert outbox.due_ms() == 1_000 * number + (LIMITS.ids_wait_busy_ms if number >= 4 else LIMITS.ids_wait_ms)
+        taken(outbox, 1_000 * number + 500)
+
+
+def test_an_envelope_that_comes_a_busy_gap_after_a_frame_does_not_wait_for_more() -> None:
+    for gap_ms, wait_ms in ((LIMITS.busy_gap_ms - 1, 20), (LIMITS.busy_gap_ms, 5)):
+        outbox = Outbox()
+        outbox.push(id_of(1), 100, 1_000)
+        taken(outbox, 2_000)
+        outbox.push(id_of(2), 100, 2_000 + gap_ms)
+        assert outbox.due_ms() == 2_000 + gap_ms + wait_ms
+
+
+def test_a_frame_is_counted_with_all_that_it_holds() -> None:
+    outbox = Outbox()
+    outbox.tell_list(ListChange(b"g" * 32, False, (short_of(1), short_of(2)), (short_of(3),)), 0)
+    outbox.flag(b"g" * 32, 0)
+    outbox.flag(b"h" * 32, 0)
+    outbox.announce(short_of(4), 0)
+    outbox.ask(short_of(5), 0)
+    outbox.ask(short_of(6), 0)
+    outbox.push(id_of(7), 1_000, 0)
+    taken(outbox, 1_000)
+    assert outbox.statistics().unacked_bytes == 64 + (48 + 3 * 8) + 2 * 34 + 3 * 8 + 1_000 + 6
+
+
+def test_what_finds_no_room_in_a_frame_goes_with_the_next_at_once() -> None:
+    envelopes, announced, asked, lists = Outbox(), Outbox(), Outbox(), Outbox()
+    for number in range(frames.FRAME_ENVELOPES_MAX + 1):
+        envelopes.push(id_of(number), 1, 1_000)
+    for number in range(frames.FRAME_IDS_MAX + 1):
+        announced.announce(short_of(number), 1_000)
+        asked.ask(short_of(number), 1_000)
+    for number in range(frames.FRAME_LISTS_MAX + 1):
+        lists.tell_list(ListChange(number.to_bytes(32, "big"), True, ()), 1_000)
+    for outbox in (envelopes, announced, asked, lists):
+        taken(outbox, 1_100)
+        assert outbox.due_ms() <= 1_100
+        taken(outbox, 1_100)
+        assert outbox.due_ms() == inf
+
+
+def test_half_a_queue_in_number_is_pressure_too() -> None:
+    outbox = Outbox(OutboxLimits(queued_envelopes=4))
+    for number, pressed in enumerate((False, False, True, True)):
+        outbox.push(id_of(number), 1, 0)
+        assert outbox.is_pressed is pressed
+
+
+def waiting(window: int, *, ids: int) -> float:
+    """When something is due while 70 bytes are under way: an envelope of 100, and `ids` announced and asked each."""
+    outbox = Outbox(OutboxLimits(bytes_unacked=window))
+    outbox.push(id_of(0), 0, 0)
+    taken(outbox, 100)
+    assert outbox.statistics().unacked_bytes == 70
+    for number in range(ids):
+        outbox.announce(short_of(number), 1_000)
+        outbox.ask(short_of(number), 1_000)
+    outbox.push(id_of(10**6), 100, 1_000)
+    return outbox.due_ms()
+
+
+def test_the_next_frame_goes_when_it_just_fits_the_window() -> None:
+    for ids, counted in ((0, 0), (2, 4), (2 * frames.FRAME_IDS_MAX, 2 * frames.FRAME_IDS_MAX)):
+        fits = 70 + 64 + 8 * counted + 100
+        assert waiting(fits, ids=ids) < inf
+        assert waiting(fits - 1, ids=ids) == inf
+
+
+def test_a_frame_takes_envelopes_up_to_its_size_and_to_what_is_left_of_the_window() -> None:
+    for frame_bytes, window, sent in ((276, 10_000, 2), (275, 10_000, 1), (10_000, 346, 2), (10_000, 345, 1)):
+        outbox = Outbox(OutboxLimits(frame_bytes=frame_bytes, bytes_unacked=window))
+        outbox.push(id_of(0), 0, 0)
+        taken(outbox, 50)
+        for number in (1, 2):
+            outbox.push(id_of(number), 100, 100)
+        assert len(taken(outbox, 1_000).envelopes) == sent
+
+
+def test_a_frame_holds_so_many_envelopes_and_changes_of_lists_and_no_more() -> None:
+    outbox = Outbox()
+    for number in range(frames.FRAME_ENVELOPES_MAX + 1):
+        outbox.push(id_of(number), 1, 0)
+    for number in range(frames.FRAME_LISTS_MAX + 1):
+        outbox.tell_list(ListChange(number.to_bytes(32, "big"), True, ()), 0)
+    first = taken(outbox, 1_000)
+    assert (len(first.envelopes), len(first.lists)) == (frames.FRAME_ENVELOPES_MAX, frames.FRAME_LISTS_MAX)
+    long = Outbox()
+    members = tuple(short_of(number) for number in range(122))
+    for number in range(33):
+        long.tell_list(ListChange(number.to_bytes(32, "big"), True, members), 0)
+    assert len(taken(long, 1_000).lists) == 32, "32 KiB of lists, 1 KiB each"
+
+
+def test_frames_that_came_are_counted_anew_after_an_acknowledgement() -> None:
+    outbox = Outbox()
+    for seq in range(1, 13):
+        outbox.received(seq, is_last=False)
+        outgoing = outbox.take(0)
+        assert outgoing == (Outgoing(ack=seq) if seq % 4 == 0 else None)

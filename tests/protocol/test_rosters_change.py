@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from p2pmem_protocol.bodies import RetractMode
-from p2pmem_protocol.errors import MisuseError, Reason
+from p2pmem_protocol.errors import BugError, MisuseError, Reason
 from p2pmem_protocol.heads import HeadChain
+from p2pmem_protocol.limits import UINT32_MAX
 from p2pmem_protocol.names import VersionKey
-from p2pmem_protocol.roster import Access, Quotas, Role, Roster
+from p2pmem_protocol.roster import Access, Quorum, Quotas, Role, Roster
 from p2pmem_protocol.rosters_change import (
     AddMember,
     Change,
@@ -36,6 +39,7 @@ from tests.protocol.world import (
     Peer,
     V,
     W,
+    ack,
     act_for,
     address,
     endorse,
@@ -80,6 +84,13 @@ def level(peer: Peer, about: VersionKey = ABOUT, t_ms: int = T0) -> Trust:
     found = explain(peer.set, about, t_ms)
     assert found is not None
     return found.level
+
+
+def explain_level(peer: Peer) -> Quorum | None:
+    found = explain(peer.set, ABOUT, T0)
+    assert found is not None
+    assert found.level is Trust.CONSENSUS_VERIFIED
+    return found.quorum
 
 
 def test_k1_removing_a_member_keeps_what_counts_of_it_and_of_every_agent_acting_for_it() -> None:
@@ -216,6 +227,26 @@ def test_b4_a_version_verified_again_under_the_new_quorum_needs_no_list() -> Non
     assert level(peer) is Trust.CONSENSUS_VERIFIED
 
 
+def test_k3_a_kept_certificate_stays_beside_the_one_that_verifies_again() -> None:
+    peer = consensus()
+    changed = adopt(peer, SetQuorum(1))
+    peer.admit(verdict("v3", ABOUT, changed.quorum))
+    assert explain_level(peer) == changed.quorum
+    new = adopt(peer, AddMember(address("carol"), W))
+    assert new.body.certificates == changed.body.certificates
+    assert adopt(peer, AddMember(address("dan"), W)).body.certificates == changed.body.certificates
+
+
+def test_k3_a_kept_certificate_whose_verdicts_are_gone_is_not_carried_beside_a_new_one() -> None:
+    first = consensus()
+    kept = adopt(first, SetQuorum(1)).body.certificates
+    head = roster(MEMBERS, 1, serial=2, certificates=kept)
+    half = kept[0].verdicts[0]
+    held = [each for each in (verdict(name, ABOUT, Q) for name in ("v1", "v2", "v3")) if each.id == half]
+    peer = Peer(head, T0, share("alice"), *held, verdict("v3", ABOUT, head.quorum))
+    assert plan(peer, AddMember(address("carol"), W)).body.certificates == ()
+
+
 def test_b4_a_roster_that_leaves_the_quorum_alone_leaves_its_id_alone() -> None:
     peer = consensus()
     peer.admit(propose("alice", ABOUT, Q))
@@ -278,6 +309,64 @@ def test_the_owner_cannot_be_removed_before_the_root_names_another() -> None:
         plan(Peer(head), RemoveMember(address("owner")))
     planned = plan(Peer(head), RemoveMember(address("owner")), SetOwner(address("alice")))
     assert planned.owner == address("alice")
+
+
+def test_the_serials_of_quorums_are_not_begun_anew() -> None:
+    last = roster(MEMBERS, 2, serial=UINT32_MAX)
+    with pytest.raises(BugError):
+        plan(Peer(last), SetQuorum(1))
+    before = roster(MEMBERS, 2, serial=UINT32_MAX - 1)
+    assert plan(Peer(before), SetQuorum(1)).body.limits.quorum.serial == UINT32_MAX
+
+
+def test_the_root_names_an_owner_among_other_changes() -> None:
+    planned = plan(Peer(HEAD), SetOwner(address("alice")), AddMember(address("carol"), W, "c" * 64))
+    assert planned.is_root_act
+    assert planned.signer == address("root")
+    assert planned.body.by_address[address("carol")].label == "c" * 64
+
+
+def test_a_change_of_some_limits_leaves_the_others() -> None:
+    contract = address("contract")
+    first = adopt(Peer(HEAD), SetLimits(contract=contract, chain=5, access=Access.OPEN, ttl_default_ms=HOUR))
+    limits = first.body.limits
+    assert (limits.contract, limits.chain, limits.access, limits.ttl_default_ms) == (contract, 5, Access.OPEN, HOUR)
+    assert adopt(Peer(first), SetLimits(acks_min=1)).body.limits == replace(limits, acks_min=1)
+
+
+def test_a_plan_says_what_it_does() -> None:
+    peer = consensus()
+    assert not any("quorum changes" in note or "go on to count" in note for note in plan(peer, Mend()).notes)
+    notes = plan(peer, RemoveMember(address("alice")), SetQuorum(1)).notes
+    assert any("the quorum changes from 2 of 3 to 1 of 3" in note for note in notes)
+    assert "1 things of members that lose a right go on to count" in notes
+    assert [note for note in notes if note.startswith("a thing by ")] == ["a thing by bob needs 1 of 3"]
+    assert not any("a thing by" in note for note in plan(peer, SetQuorum(0)).notes)
+    nameless = plan(Peer(HEAD), AddMember(address("carol"), W)).notes
+    assert f"a thing by {address('carol')} needs 2 of 3" in nameless
+
+
+def test_more_than_the_lists_of_a_roster_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    peer = Peer(HEAD, T0, share("alice"), publish("alice"), share("bob"))
+    for name in ("v1", "v2"):
+        peer.admit(verdict(name, ABOUT, Q))
+        peer.admit(verdict(name, subject("bob"), Q))
+    for limit in ("KEPT_IDS_MAX", "CERTIFICATES_KEPT_MAX"):
+        monkeypatch.setattr(f"p2pmem_protocol.rosters_change.{limit}", 2)
+    planned = plan(peer, RemoveMember(address("alice")), SetQuorum(1))
+    assert (len(planned.body.kept), len(planned.body.certificates)) == (2, 2)
+    for limit, change in (("KEPT_IDS_MAX", RemoveMember(address("alice"))), ("CERTIFICATES_KEPT_MAX", SetQuorum(1))):
+        monkeypatch.setattr(f"p2pmem_protocol.rosters_change.{limit}", 1)
+        with pytest.raises(MisuseError, match="at most 1 can be"):
+            plan(peer, change)
+        monkeypatch.setattr(f"p2pmem_protocol.rosters_change.{limit}", 2)
+
+
+def test_k2_what_the_new_owner_may_say_need_not_be_listed() -> None:
+    peer = Peer(HEAD, T0, share("bob"), retract("owner", "bob"), ack("owner"))
+    kept = plan(peer, SetOwner(address("alice"))).body.kept
+    assert set(kept) == {retract("owner", "bob").id, ack("owner").id}
+    assert plan(peer, SetOwner(address("owner"))).body.kept == ()
 
 
 def test_several_changes_make_one_roster() -> None:

@@ -503,6 +503,14 @@ def test_a1_any_member_promises_copies_and_the_furthest_date_counts() -> None:
     assert copies(peer.set, root_of("a"), T0 + 2 * DAY) == {address("v1"): T0 + 3 * DAY}
 
 
+def test_a1_a_promise_holds_until_its_end_and_a_shorter_one_takes_nothing_back() -> None:
+    promises = [ack("bob", life=life) for life in (2 * DAY, DAY, 3 * DAY, HOUR)]
+    peer = Peer(HEAD, T0, *promises, ack("alice"))
+    assert copies(peer.set, root_of("a"), T0) == {address("bob"): T0 + 3 * DAY, address("alice"): T0 + DAY}
+    assert copies(peer.set, root_of("a"), T0 + DAY) == {address("bob"): T0 + 3 * DAY}
+    assert copies(peer.set, root_of("a"), T0 + 3 * DAY) == {}
+
+
 def test_a1_an_ack_enters_no_view() -> None:
     peer = Peer(HEAD, T0, share("alice"))
     before = asset_view(peer.set, subject("alice").asset, T0).versions
@@ -629,7 +637,14 @@ def test_a_head_that_only_adds_a_member_settles_no_account_again() -> None:
 def test_changes_name_the_assets_whose_view_may_have_changed() -> None:
     peer = Peer(HEAD)
     asset = AssetKey(address("alice"), "asset")
-    for item in (share("alice"), verdict("v1", subject("alice"), Q), retract("alice"), anchor("bob", subject("alice"))):
+    about = subject("alice")
+    for item in (
+        share("alice"),
+        verdict("v1", about, Q),
+        propose("bob", about, Q),
+        retract("alice"),
+        anchor("bob", about),
+    ):
         assert peer.admit(item).assets == {asset}
     assert peer.set.set_head(roster(MEMBERS, 1, parent=HEAD), T0).assets == {asset}
     assert peer.set.sweep(T0 + DAY).assets == {asset}

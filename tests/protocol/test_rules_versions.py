@@ -17,7 +17,7 @@ from p2pmem_protocol.authoring import (
     may_seal,
     may_share,
 )
-from p2pmem_protocol.bodies import Retract, RetractMode
+from p2pmem_protocol.bodies import Retract, RetractMode, Sealed
 from p2pmem_protocol.envelope import Item, decode_item
 from p2pmem_protocol.errors import Reason, RefusedError
 from p2pmem_protocol.names import VersionKey
@@ -197,6 +197,20 @@ def test_v2_nobody_else_retracts() -> None:
     assert peer.give(retract("stranger")) is Reason.NOT_LISTED
 
 
+def test_v2_what_hides_is_the_retract_of_the_highest_version_and_at_a_tie_the_lowest_id() -> None:
+    shares = [share("alice", number, life=DAY + number) for number in (1, 2, 3)]
+    twins = sorted((retract("alice", version=2, issued=T0 - n) for n in range(4)), key=lambda item: item.id)
+    lower = retract("alice", version=1)
+    for order in ((lower, *twins), (*reversed(twins), lower)):
+        hidden = {version.key.version: version.hidden_by for version in viewed(*shares, *order).versions}
+        assert hidden == {3: None, 2: twins[0].id, 1: twins[0].id}
+
+
+def test_v2_a_principal_hides_a_version_that_was_also_said_for_others() -> None:
+    items = [share("alice"), share("alice", act=act_for("bob", "alice"))]
+    assert visible(viewed(*items, retract("bob", "alice", shown=act_for("bob", "alice")))) == []
+
+
 # V3
 
 
@@ -228,7 +242,7 @@ def test_v3_erasing_reaches_what_is_aside() -> None:
     peer.set.set_head(without, T0)
     peer.admit(retract("owner", "alice", mode=RetractMode.ERASE))
     peer.set.set_head(HEAD, T0)
-    assert not peer.has(share("alice"))
+    assert peer.set.state_of(share("alice").id) is None
 
 
 def test_v3_a_principal_erases_what_was_said_for_it_and_nothing_else() -> None:
@@ -259,6 +273,13 @@ def test_v4_at_a_floor_those_roots_are_current_that_reach_it() -> None:
 def test_v4_a_barred_root_makes_no_conflict() -> None:
     view = viewed(share("alice", 1, life=DAY), share("alice", 2, "b", life=HOUR), share("alice", 2, "c", life=DAY))
     assert not any(version.conflict for version in view.versions)
+
+
+def test_v4_without_a_floor_both_roots_of_a_conflict_are_shown() -> None:
+    conflict = [share("alice", 1, "a"), share("alice", 1, "b")]
+    assert len(viewed(*conflict).current_at_any_floor()) == 2
+    higher = viewed(*conflict, share("alice", 2, life=2 * DAY), *(endorse("bob", subject("alice", 1, r)) for r in "ab"))
+    assert [version.key.version for version in higher.current_at_any_floor()] == [2, 1, 1]
 
 
 # Supersession per floor
@@ -332,6 +353,35 @@ def test_an_anchor_is_a_claim_until_this_nodes_look_at_the_chain() -> None:
     assert asset_view(peer.set, ASSET, T0).versions[0].trust.level is Trust.SELF_ATTESTED
 
 
+def test_of_several_words_about_one_root_the_one_of_the_lowest_id_is_shown() -> None:
+    said = [share("alice", 2, previous=root_of(text), life=DAY + n) for n, text in enumerate("abcd")]
+    lowest = min(said, key=lambda item: item.id).body
+    assert isinstance(lowest, Sealed)
+    for order in (said, said[::-1]):
+        (version,) = viewed(*order).versions
+        assert version.previous == lowest.seal.seal.previous
+        assert version.lives_until_ms == T0 + DAY + 3
+    (published,) = viewed(publish("alice"), share("alice")).versions
+    assert published.lives_until_ms is None
+    assert published.shared_until_ms == T0 + DAY
+
+
+def test_a_view_says_of_what_and_when_it_is() -> None:
+    for view in (viewed(), viewed(share("alice"))):
+        assert (view.key, view.t_ms) == (ASSET, T0)
+
+
+def test_a_version_is_judged_once_in_a_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[VersionKey] = []
+    monkeypatch.setattr(
+        view_module, "assess", lambda key, *rest, **more: judged.append(key) or assess(key, *rest, **more)
+    )
+    view = viewed(share("alice"), share("alice", 2, life=2 * DAY))
+    for _ in range(3):
+        assert len(view.versions) == 2
+    assert len(judged) == 2
+
+
 def test_an_asset_that_is_not_held_has_no_versions() -> None:
     assert viewed().versions == ()
     assert viewed().current(ANY) == ()
@@ -386,3 +436,26 @@ def test_the_author_does_not_sign_a_conflict_a_late_version_or_a_retracted_one()
 def test_renewing_is_sharing_the_same_seal_again() -> None:
     view = viewed(share("alice"))
     may_share(view, first_seal(), T0 + 20 * DAY)
+
+
+def test_renewing_reads_every_other_version_and_ends_at_the_latest() -> None:
+    view = viewed(publish("alice", 5), share("alice", 2, life=3 * DAY), share("alice", 1, life=2 * DAY))
+    may_share(view, next_seal(2), T0 + HOUR)
+    with pytest.raises(EndsTooEarlyError):
+        may_share(view, next_seal(6), T0 + 3 * DAY - 1)
+    may_share(view, next_seal(6), T0 + 3 * DAY)
+    with pytest.raises(EndsTooLateError):
+        may_share(view, first_seal(), T0 + 3 * DAY + 1)
+    may_share(view, first_seal(), T0 + 3 * DAY)
+
+
+def test_other_content_of_a_retracted_version_is_refused_as_retracted() -> None:
+    view = viewed(share("alice"), retract("alice"))
+    for check in (may_publish, lambda view, seal: may_share(view, seal, T0 + DAY)):
+        with pytest.raises(RetractedVersionError):
+            check(view, first_seal("b"))
+
+
+def test_the_first_version_of_an_asset_may_be_signed() -> None:
+    may_publish(viewed(), first_seal())
+    may_share(viewed(), first_seal(), T0 + DAY)

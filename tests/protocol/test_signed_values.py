@@ -507,7 +507,7 @@ def test_a_list_of_fixed_length_has_that_length(value: Any) -> None:
             [[], [b"\x01" * 32, b"\x02" * 32]],
             [[b"\x01" * 32] * 2, [b"\x02" * 32, b"\x01" * 32], [1]],
         ),
-        ("hashes", (2,), [[TWO, ONE]], [[bytes(31)], [bytes(32)] * 3, ["a"]]),
+        ("hashes", (2,), [[TWO, ONE]], [[bytes(31)], [bytes(32), bytes(31)], [bytes(32)] * 3, ["a"]]),
         ("ascending_uints", (2, 9), [[], [0, 9]], [[1, 1], [2, 1], [10], [True], [0, 1, 2], [-1]]),
         ("texts", (2, 2), [["ab"], ["b", "a"]], [[], [""], ["abc"], [1], ["a", "b", "c"]]),
     ],

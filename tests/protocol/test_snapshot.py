@@ -111,6 +111,11 @@ def test_a_summary_does_not_subtract_what_lies_before_the_cut() -> None:
     assert view.summary(leaving_out=[ended]) == view.summary() == Summary(1, fingerprint_of(sum_of([live]), 1))
 
 
+def test_a_summary_of_nothing_leaves_out_nothing() -> None:
+    ended = Item(5, b"\1" * 32)
+    assert Snapshot.build([ended]).view(10).summary(leaving_out=[ended]) == Summary(0, fingerprint_of(0, 0))
+
+
 def test_a_fingerprint_adds_up_fewer_than_two_strides_of_ids_however_large_the_set(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -140,6 +145,32 @@ def test_a_fingerprint_adds_up_fewer_than_two_strides_of_ids_however_large_the_s
 def test_what_is_no_item_is_refused(some: list[tuple[int, bytes]]) -> None:
     with pytest.raises(MisuseError):
         Snapshot.build(some)
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        [(1, b"x" * 31), (2, b"y" * 32)],
+        [(1, b"x" * 32), (2**53, b"y" * 32)],
+        [(2**53, b"x" * 32), (1, b"y" * 32)],
+        [(1, b"x" * 33)],
+    ],
+)
+def test_what_is_no_item_is_not_added(added: list[tuple[int, bytes]]) -> None:
+    with pytest.raises(MisuseError):
+        Snapshot.build([(5, b"z" * 32)]).changed(add=added)
+
+
+def test_what_would_stand_after_the_last_is_not_in_it() -> None:
+    snapshot = Snapshot.build([(5, b"z" * 32)])
+    assert (6, b"z" * 32) not in snapshot
+    assert (5, b"z" * 32) in snapshot
+    assert snapshot.changed(remove=[(6, b"z" * 32)]) is snapshot
+    assert snapshot.without([b"z" * 32]).count == snapshot.without({b"z" * 32}).count == 0
+    assert snapshot.lower_bound(0, b"", 1) == 1
+    first = Snapshot.build([(0, b"a" * 32), (1, b"b" * 32)])
+    assert first.view(-RECONCILE_LEAD_MS - 5).count == 2
+    assert Snapshot.build([]).view().summary(leaving_out=[(0, b"a" * 32)]) == Summary(0, fingerprint_of(0, 0))
 
 
 @pytest.mark.parametrize("expires_at_ms", [-1, 2**53 - 1, 2**63])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Collection
 
 import pytest
@@ -110,6 +111,26 @@ def test_the_author_and_the_principals_are_barred_and_said_to_be() -> None:
 )
 def test_what_would_raise_the_level_is_said(report: TrustReport, words: str) -> None:
     assert report.would_raise == words
+
+
+def test_a_report_is_the_same_in_whatever_order_the_evidence_comes() -> None:
+    evidence = [w.endorse(name, ABOUT) for name in ("bob", "carol", "dan", "alice", "v1")]
+    evidence += [w.verdict(name, ABOUT, under) for name in ("v1", "v2", "bob", "carol") for under in (OURS, OTHER)]
+    evidence += [w.withdraw("erin", ABOUT), w.endorse("erin", ABOUT), w.reject("v3", ABOUT, OURS)]
+    report = judge(*evidence)
+    assert [line.signer for line in report.endorsements] == sorted(line.signer for line in report.endorsements)
+    assert [(line.signer, line.id) for line in report.ignored] == sorted(
+        (line.signer, line.id) for line in report.ignored
+    )
+    for number in range(5):
+        assert judge(*random.Random(number).sample(evidence, len(evidence))) == report
+
+
+def test_a_report_is_shown_in_one_line() -> None:
+    said = [w.verdict(f"v{n}", ABOUT, OURS, method=method) for n, method in ((1, Method.AUTO), (2, Method.MANUAL))]
+    assert judge(*said).shown == "ConsensusVerified, 2 of 3, 2 needed, 1 manual, 1 auto"
+    assert judge(w.reject("v1", ABOUT, OURS)).shown == "SelfAttested, 0 of 3, 2 needed, 1 rejected"
+    assert judge(quorum=None).shown == "SelfAttested"
 
 
 def test_a_kept_certificate_is_what_the_level_stands_on() -> None:
