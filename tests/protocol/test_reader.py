@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.node_tools import NodeTools
+from tests.suites import Suites
 
 VECTORS = Path(__file__).parents[2] / "protocol" / "vectors"
 READER = sorted(Path(__file__).with_name("reader").glob("*.mjs"))
@@ -27,11 +28,13 @@ def run(node_tools: NodeTools, folder: Path, vectors: Path) -> subprocess.Comple
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
-def test_the_reader_agrees_with_every_vector(node_tools: NodeTools, tmp_path: Path) -> None:
+def test_the_reader_agrees_with_every_vector(node_tools: NodeTools, suites: Suites, tmp_path: Path) -> None:
     ran = run(node_tools, tmp_path / "reader", VECTORS)
     assert ran.returncode == 0, ran.stderr
     print(ran.stdout)
     lines = re.findall(r"^(\w+) (\d+) (\d+)$", ran.stdout, re.MULTILINE)
+    for name, cases, held in lines:
+        suites(f"protocol/vectors/{name}.json, read in JavaScript").count(int(cases), int(held))
     assert {name for name, _, _ in lines} == {path.stem for path in VECTORS.glob("*.json")}
     assert all(int(cases) == int(held) >= 10 for _, cases, held in lines)
 
