@@ -94,6 +94,8 @@ class NodeStatus:
 
     version: str
     network: str
+    network_name: str
+    """What `network` is the hash of, as `node.network` says it."""
     peer: str
     addresses: tuple[str, ...]
     agents: tuple[str, ...]

@@ -397,6 +397,7 @@ class _Built:
             chain=self._chain.settings.url if self._chain else "",
             started_ms=self._at.clock.now_ms(),
             label=self._settings.label,
+            network_name=self._settings.network,
         )
         self.node = Node(
             NodeFace(services), services, self._ledger, self._net, self._exchange, self._queue, store, self._penalties

@@ -18,10 +18,18 @@ RIGHTS: Final = "share, publish, retract, propose"
 
 def show_peers(peers: Sequence[PeerDetail]) -> str:
     rows = [
-        [it.peer, it.state, ", ".join((*it.agents, *it.principals)), plural(len(it.graphs), "graph"), _until(it)]
+        [
+            it.peer,
+            it.state,
+            ", ".join((*it.agents, *it.principals)),
+            plural(len(it.graphs), "graph"),
+            f"{it.clock_apart_ms:+} ms" if it.state == "member" else "",
+            _until(it),
+        ]
         for it in peers
     ]
-    return table(("PEER", "STATE", "SPEAKS FOR", "SHARES", "BANNED"), rows, "no peer is connected or banned")
+    heads = ("PEER", "STATE", "SPEAKS FOR", "SHARES", "CLOCK APART", "BANNED")
+    return table(heads, rows, "no peer is connected or banned")
 
 
 def _until(peer: PeerDetail) -> str:

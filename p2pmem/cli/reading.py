@@ -16,7 +16,6 @@ from p2pmem.cli.files import read_text, write_new
 from p2pmem.cli.views import (
     show_answer,
     show_change,
-    show_peers,
     show_recall,
     show_status,
     show_version,
@@ -178,12 +177,6 @@ async def status(context: Context) -> Exit:
     return Exit.OK
 
 
-async def peers(context: Context) -> Exit:
-    found = await context.face.status()
-    context.out.answer({"peers": found.peers, "sync": found.sync}, show_peers(found.peers))
-    return Exit.OK
-
-
 def _changes_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--since", metavar="POSITION", type=int, help="from after this position; without, from now on")
     parser.add_argument("--limit", type=int, help="end after so many; without, go on until interrupted")
@@ -221,6 +214,5 @@ COMMANDS: Final = (
     Command("trust export", "write the certificate of a verified version", export_certificate, _export_arguments),
     Command("proof export", "prove that a statement belongs to a version", export_proof, _proof_arguments),
     Command("status", "show the node at a glance", status),
-    Command("peers", "list the peers that are connected", peers),
     Command("changes", "follow what changes, a line for each", changes, _changes_arguments),
 )

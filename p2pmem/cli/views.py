@@ -17,7 +17,6 @@ from p2pmem.face import (
     JoinRequestView,
     MemberView,
     NodeStatus,
-    PeerView,
     QueryAnswer,
     RecallAnswer,
     RecallHit,
@@ -265,7 +264,7 @@ def show_status(status: NodeStatus) -> str:
     head = block(
         f"p2pmem {status.version}, up {show_duration(status.now_ms - status.started_ms)}",
         [
-            ("network", status.network),
+            ("network", f"{clean(status.network_name)} ({short(status.network)})"),
             ("agents", " ".join(status.agents)),
             ("peer", status.peer),
             ("addresses", " ".join(status.addresses)),
@@ -294,14 +293,6 @@ def show_status(status: NodeStatus) -> str:
 
 def _stands(sync: SyncView) -> str:
     return "equal" if sync.equal else f"{sync.lag} apart"
-
-
-def show_peers(peers: Sequence[PeerView]) -> str:
-    rows = [
-        [it.peer, it.state, " ".join(it.agents), str(it.graphs), show_duration(it.clock_apart_ms), it.address]
-        for it in peers
-    ]
-    return table(("PEER", "STATE", "AGENTS", "GRAPHS", "CLOCK APART", "ADDRESS"), rows, "not connected to anybody")
 
 
 def show_change(event: ChangeEvent) -> str:

@@ -87,6 +87,7 @@ class NodeFace:
         return NodeStatus(
             version=p2pmem.__version__,
             network=hex_id(s.ledger.network),
+            network_name=s.network_name,
             peer=s.network.peer_id,
             addresses=s.network.addresses(),
             agents=tuple(map(str, s.signing.agents())),

@@ -77,3 +77,4 @@ class Services:
     chain: str
     started_ms: int
     label: str
+    network_name: str

@@ -122,7 +122,8 @@ class MemoryFace(MemoryTrust):
         self._note("status")
         return NodeStatus(
             version="0.1.0",
-            network="p2pmem",
+            network="0x" + "5a" * 32,
+            network_name="main",
             peer=PEER,
             addresses=("/ip4/127.0.0.1/tcp/4001",),
             agents=(AGENT,),

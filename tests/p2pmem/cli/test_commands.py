@@ -46,7 +46,7 @@ from .processes import ENVIRONMENT, P2PMEM
 PEER = "12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN"
 PROMISED = """
 init run config_show join draft drafts discard seal share publish endorse verify retract recall query versions
-show content status peers changes graph_create graph_list graph_show graph_members graph_invite graph_requests
+show content status changes graph_create graph_list graph_show graph_members graph_invite graph_requests
 graph_approve graph_refuse graph_leave graph_follow review_list review_approve review_reject job_list job_show job_watch
 job_cancel job_retry job_resolve graph_owner graph_mend graph_roster review_show history diff agent_list agent_add
 sign_prepare sign_submit peer_list peer_show peer_ban peer_unban acting_allow acting_accept acting_list revoke
@@ -235,7 +235,6 @@ HEARD: list[tuple[list[str], tuple[str, dict[str, object]], Any]] = [
         arguments("sign_prepare", request=SignRequest("endorse", OTHER, GRAPH, reference="x@1", reason="good")),
         SignView,
     ),
-    (["peers"], arguments("status"), None),
     (["job", "list", "--state", "succeeded", "--limit", "1"],
      arguments("jobs", state="succeeded", limit=1, before=None), None),
     (["job", "show", "job-1"], arguments("job_story", job="job-1"), JobStory),
@@ -288,6 +287,10 @@ def test_every_command_that_talks_to_a_node_is_tried_here() -> None:
         "graph roster",
         "sign submit",
     }
+
+
+async def test_status_says_the_name_of_the_network_and_how_its_id_begins(node: Node) -> None:
+    assert "network    main (0x5a5a5a5a...)" in (await node("status")).out
 
 
 async def test_a_peer_is_banned_shown_and_let_in_again(node: Node) -> None:
