@@ -1,10 +1,9 @@
-"""A peer that does not keep to the rules: raw sockets, and raw frames behind a true handshake."""
+"""A host of ours under attack, and an attacker at its door."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import struct
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
@@ -12,21 +11,12 @@ import pytest
 import trio
 
 from p2pmem.net.libp2p_host import Libp2pNetwork
-from p2pmem.net.multiaddr import parse_tcp
 from p2pmem.net.seam import NetworkLimits, PeerId
-from p2pmem.net.secure import Identity, SecureChannel, secure_outbound
+from p2pmem.net.secure import Identity, SecureChannel
 from p2pmem.net.wire import Wire, WireError
+from tests.attacks import raw
 
 from .helpers import ask, echo
-
-ATTACKER_HOST = "127.0.0.2"
-"""Another loopback address than that of honest peers, so that limits by address can tell them apart."""
-DATA, WINDOW, PING, GO_AWAY = range(4)
-SYN, ACK, FIN, RST = 1, 2, 4, 8
-
-
-def frame(kind: int, flags: int, stream_id: int, length: int, body: bytes = b"", version: int = 0) -> bytes:
-    return struct.pack("!BBHII", version, kind, flags, stream_id, length) + body
 
 
 @asynccontextmanager
@@ -39,23 +29,17 @@ async def victim(limits: NetworkLimits | None = None) -> AsyncIterator[Libp2pNet
         yield network
 
 
-async def dial(network: Libp2pNetwork, *, local_address: str = ATTACKER_HOST) -> trio.SocketStream:
-    host, port = parse_tcp(network.addresses()[0].rpartition("/p2p/")[0])
-    return await trio.open_tcp_stream(host, port, local_address=local_address)
+async def dial(network: Libp2pNetwork, *, local_address: str = raw.ATTACKER_HOST) -> trio.SocketStream:
+    return await raw.dial(network.addresses()[0], local_address)
 
 
 async def wire_to(network: Libp2pNetwork) -> Wire:
-    return Wire(await dial(network), stalled_write_timeout_s=10)
+    return await raw.wire_to(network.addresses()[0])
 
 
 async def secured(network: Libp2pNetwork, identity: Identity | None = None) -> SecureChannel:
     """A connection after noise and yamux were agreed on; from here on the attacker writes frames by hand."""
-    wire = await wire_to(network)
-    try:
-        return await secure_outbound(wire, identity or Identity(os.urandom(32)), network.peer_id)
-    except BaseException:
-        wire.close()
-        raise
+    return await raw.secured(network.addresses()[0], identity)
 
 
 async def write_until_closed(channel: SecureChannel, pieces: Iterable[bytes]) -> None:

@@ -16,8 +16,9 @@ from p2pmem.net.multistream import encode_token
 from p2pmem.net.seam import NetworkLimits
 from p2pmem.net.secure import Identity, _shake_hands
 from p2pmem.net.wire import Wire, WireError
+from tests.attacks.raw import frame
 
-from .attacker import assert_serves, dial, frame, secured, victim
+from .attacker import assert_serves, dial, secured, victim
 
 ROUNDS = int(os.environ.get("P2PMEM_FUZZ_ROUNDS", "40"))
 _WORDS = (b"/multistream/1.0.0", b"/noise", b"/yamux/1.0.0", b"/echo/1", b"ls", b"na", b"", b"\xff\xfe")

@@ -14,29 +14,13 @@ import trio
 
 from p2pmem.net import multistream
 from p2pmem.net.libp2p_host import Libp2pNetwork
-from p2pmem.net.seam import NetworkLimits, NotSpokenError, Stream, StreamClosedError
+from p2pmem.net.seam import NetworkLimits, NotSpokenError, PeerUnreachableError, Stream, StreamClosedError
 from p2pmem.net.secure import Identity
 from p2pmem.net.wire import WireError
 from p2pmem.net.yamux import INITIAL_WINDOW_BYTES
+from tests.attacks.raw import ACK, ATTACKER_HOST, DATA, FIN, PING, RST, SYN, WINDOW, frame, negotiate
 
-from .attacker import (
-    ACK,
-    ATTACKER_HOST,
-    DATA,
-    FIN,
-    PING,
-    RST,
-    SYN,
-    WINDOW,
-    assert_serves,
-    dial,
-    frame,
-    secured,
-    until_closed,
-    victim,
-    wire_to,
-    write_until_closed,
-)
+from .attacker import assert_serves, dial, secured, until_closed, victim, wire_to, write_until_closed
 from .helpers import ask, until, until_gone
 
 GARBAGE = {
@@ -189,11 +173,6 @@ async def hold(stream: Stream) -> None:
     await trio.sleep_forever()
 
 
-def negotiate(stream_id: int, protocol: str) -> bytes:
-    words = multistream.encode_token("/multistream/1.0.0") + multistream.encode_token(protocol)
-    return frame(DATA, SYN, stream_id, len(words), words)
-
-
 async def test_content_beyond_the_window_ends_the_connection_before_it_is_held() -> None:
     async with victim() as network:
         network.set_handler("/hold/1", hold)
@@ -231,6 +210,16 @@ async def test_four_hundred_half_open_sockets_of_one_address_do_not_keep_others_
         await assert_serves(network)
         for stream in sockets:
             await stream.aclose()
+
+
+async def test_a_listener_that_says_nothing_is_given_up_in_time() -> None:
+    async with Libp2pNetwork(identity_seed=os.urandom(32), limits=NetworkLimits(connect_timeout_s=0.1)) as network:
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        port = listener.socket.getsockname()[1]
+        nobody = Identity(os.urandom(32)).peer_id
+        with pytest.raises(PeerUnreachableError, match=r"silent for 0\.1 s"):
+            await network.connect(f"/ip4/127.0.0.1/tcp/{port}", expected=nobody)
+        await listener.aclose()
 
 
 async def test_a_half_open_socket_has_limited_time() -> None:
