@@ -39,6 +39,7 @@ from p2pmem.ledger.ledger import Ledger
 from p2pmem.ledger.ledger_holdings import LedgerHoldings
 from p2pmem.ledger.rosters import Rosters
 from p2pmem.net.flood import open_flood
+from p2pmem.net.limits import PeerLimits
 from p2pmem.net.penalties import Penalties
 from p2pmem.net.reach import worth_telling
 from p2pmem.net.seam import Network, OpenNetwork
@@ -104,6 +105,7 @@ class NodeSettings:
     renews_own_shares: bool = False
     free_disk_min_bytes: int = FREE_DISK_MIN_BYTES
     """With less than that free, nothing of others is taken in."""
+    limits: PeerLimits = field(default_factory=PeerLimits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +235,7 @@ class _Built:
         contract = Address(chain.settings.contract) if chain else None
         self._facts = ChainFacts(ledger, chain.settings.chain_id if chain else 0, contract)
         self.showing = Showing(ledger, self._facts)
-        self._penalties = Penalties(net, LedgerBans(ledger.database), at.clock)
+        self._penalties = Penalties(net, LedgerBans(ledger.database), at.clock, settings.limits)
         self.admission = Admission(ledger, at.blocking)
         self._rosters = Rosters(ledger, self.admission)
         self._make_exchange(papers)
@@ -278,7 +280,9 @@ class _Built:
             announce=self._announce,
             met=lambda graph, peer, address: self._joining.remember(graph, peer, address),
             penalise=self._penalties.punish,
+            part=self._penalties.hold_off,
             open_topics=self._topics,
+            limits=self._settings.limits,
         )
 
     def _make_membership(self, keyring: Keyring, papers: OwnPapers) -> None:
@@ -294,6 +298,7 @@ class _Built:
             announce=self._announce,
             names_of=self._sessions.names_of,
             penalise=self._penalties.punish,
+            limits=self._settings.limits,
         )
 
     def _make_jobs(self) -> None:
@@ -421,8 +426,7 @@ class _Built:
         nursery.start_soon(self._penalties.run)
         await nursery.start(self._exchange.run)
         self._joining.start()
-        for address in self._joining.known_addresses():
-            self._exchange.dialer.want(address)
+        self._joining.dial_known()
 
     def _chores(self) -> tuple[Chore, ...]:
         async def review_sessions() -> None:
@@ -548,10 +552,12 @@ async def run_node(
         raise MisuseError(f"there is no agent key in {home.agents_dir}: run `p2pmem init`")
     token = read_secret(home.token_file).decode().strip()
     seed = read_secret(home.peer_key_file)
+    limits = PeerLimits()
     network = Libp2pNetwork(
         identity_seed=seed,
         listen=(config.listen,),
         announce=config.announce,
+        limits=limits.network,
         usual_port=read_port(home.port_file),
     )
     settings = NodeSettings(
@@ -561,15 +567,15 @@ async def run_node(
         config.review,
         renews_own_shares=config.share_renew,
         free_disk_min_bytes=config.free_disk_min_mb * 1_000_000,
+        limits=limits,
     )
     surroundings = Surroundings(
         crash_point=crash_points.from_environment(), free_bytes=partial(free_bytes_of, home.data_dir)
     )
+    topics = partial(open_gossip, identity_seed=seed, limits=limits.gossip)
     async with (
         _open_chain(config, keyring) as chain,
-        open_node(
-            settings, keyring, network, Places.of(home), surroundings, chain, partial(open_gossip, identity_seed=seed)
-        ) as node,
+        open_node(settings, keyring, network, Places.of(home), surroundings, chain, topics) as node,
         _open_discovery(config, node),
         trio.open_nursery() as nursery,
     ):

@@ -22,7 +22,7 @@ import logging
 import shutil
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from itertools import combinations, product
@@ -41,6 +41,7 @@ from p2pmem.exchange.holdings import How
 from p2pmem.face import MemberChange, NewGraph, NewMember
 from p2pmem.keyring import Keyring
 from p2pmem.ledger.batch import Delta
+from p2pmem.net.limits import PeerLimits
 from p2pmem.net.memory import MemoryFabric, MemoryNetwork
 from p2pmem.net.memory_wire import Link
 from p2pmem.net.seam import Network
@@ -65,8 +66,6 @@ STARTS_MS: Final = 1_800_000_000_000
 """What time it is when a cluster begins: a round number in January 2027."""
 SETTLES_WITHIN: Final = timedelta(minutes=10)
 NODES_MAX: Final = 100
-ALL_CONNECTED_MAX: Final = 24
-"""With so many members or fewer, everybody is connected with everybody before a test begins."""
 _FIRST_LOOK_S: Final = 0.005
 _LONGEST_LOOK_S: Final = 1.0
 
@@ -95,7 +94,7 @@ class ClusterSettings:
     by itself, `manual` waits for `ClusterNode.decide`. `ttl` and `ttl_max`: how long what is shared lives. `roles`:
     what the members besides the owner may do. `keep_projections`: triple store and text index on disk, so that they
     outlive a crash. `found`: False for nodes that share no graph yet. `net`: `memory`, or `libp2p` for the real network
-    on loopback; there time is real too, and nothing goes wrong with links.
+    on loopback; there time is real too, and nothing goes wrong with links. `limits`: what each node grants its peers.
     """
 
     nodes: int
@@ -111,6 +110,7 @@ class ClusterSettings:
     keep_projections: bool = False
     found: bool = True
     net: str = "memory"
+    limits: PeerLimits = field(default_factory=PeerLimits)
 
     def __post_init__(self) -> None:
         if not 1 <= self.nodes <= NODES_MAX:
@@ -217,7 +217,7 @@ class Cluster:
     async def _until_everybody_knows_everybody(self) -> None:
         """A test may part members at once, and each part is to go on: members learn of each other from the owner."""
         wanted = len(self.nodes) - 1
-        for node in self.nodes if wanted <= ALL_CONNECTED_MAX else ():
+        for node in self.nodes if wanted < self.settings.limits.members_all_max else ():
             while len(node.inside.services.sessions.all()) < wanted:
                 await trio.sleep(_FIRST_LOOK_S)
 
@@ -247,7 +247,8 @@ class Cluster:
             inline=True,
             crash_point=crash_point,
         )
-        settings = NodeSettings(NETWORK, node.name, review=ReviewSettings(self.settings.policy))
+        review = ReviewSettings(self.settings.policy)
+        settings = NodeSettings(NETWORK, node.name, review=review, limits=self.settings.limits)
         try:
             with trio.CancelScope() as scope:
                 self._scopes[node.name] = scope
@@ -279,7 +280,7 @@ class Cluster:
 
     def _network_of(self, node: ClusterNode) -> AbstractAsyncContextManager[Network]:
         if not self._is_real:
-            return self.fabric.network(node.name, listen=node.listens)
+            return self.fabric.network(node.name, limits=self.settings.limits.network, listen=node.listens)
         from p2pmem.net.libp2p_host import Libp2pNetwork  # heavy
 
         seed = hashlib.sha256(f"p2pmem cluster {self.seed} peer {node.name}".encode()).digest()

@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from math import isinf
+from math import inf, isinf
 from typing import Final
 
 import trio
@@ -34,6 +34,7 @@ from p2pmem_protocol.hello import SYNC_PROTOCOL
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import GraphId
 
+from p2pmem.exchange.crowd import Neighbour, how_many_to_dial, is_short, room_for, whom_to_leave
 from p2pmem.exchange.fetching import Fetching
 from p2pmem.exchange.holdings import Holdings, How
 from p2pmem.exchange.link import Link, Recent, ticks_ms
@@ -45,6 +46,7 @@ from p2pmem.ledger.batch import Delta
 from p2pmem.net.dialer import Dialer
 from p2pmem.net.framing import FrameReader
 from p2pmem.net.greet import NotWelcomeError
+from p2pmem.net.limits import PeerLimits
 from p2pmem.net.reach import may_dial_on_hearsay
 from p2pmem.net.seam import Network, PeerId, Stream
 from p2pmem.net.sessions import Session, Sessions
@@ -54,8 +56,8 @@ log = logging.getLogger(__name__)
 
 PERIOD_S: Final = 60.0
 QUIET_PERIOD_S_MAX: Final = 15 * 60.0
-CONNECTED_ENOUGH: Final = 24
-DIALLED_AT_ONCE: Final = 12
+LISTS_COME_S: Final = 5.0
+"""After so long a member has said with whom it is connected, and a look is worth while."""
 AFTER_NEWS_S: Final = 10.0
 AFTER_NEWS_MEMBERS: Final = 3
 DIFFERS_PAUSE_S: Final = 1.0
@@ -128,10 +130,13 @@ class Exchange:
         announce: Callable[[], tuple[str, ...]],
         met: Callable[[GraphId, PeerId, str], Awaitable[None]],
         penalise: Callable[[PeerId, RefusedError], None],
+        part: Callable[[PeerId, float], Awaitable[None]],
         open_topics: OpenTopics,
+        limits: PeerLimits,
     ) -> None:
         """`announce` gives the addresses that others may dial us at; `raw` the bytes of an item in the set; `met` is
-        told where a member of a graph can be dialled, to remember it beyond this run."""
+        told where a member of a graph can be dialled, to remember it beyond this run; `part` ends the connection to a
+        peer, and keeps it ended for some seconds."""
         self._network = network
         self._sessions = sessions
         self._holdings = holdings
@@ -141,6 +146,8 @@ class Exchange:
         self._announce = announce
         self._met = met
         self._penalise = penalise
+        self._part = part
+        self._limits = limits
         self._gossip = Gossip(network.peer_id)
         self._recent = Recent()
         self._links: dict[PeerId, Link] = {}
@@ -148,6 +155,8 @@ class Exchange:
         self._compared: dict[tuple[PeerId, GraphId], LastComparison] = {}
         self._tick = trio.Event()
         self._news = trio.Event()
+        self._since: dict[PeerId, float] = {}
+        self._came = trio.Event()
         self._acknowledged = Signal()
         self.client = SyncClient(network, holdings, clock)
         self.server = SyncServer(
@@ -160,8 +169,9 @@ class Exchange:
             peers=self._peers_of,
             penalise=penalise,
             is_member=lambda peer: sessions.get(peer) is not None,
+            limits=limits,
         )
-        self.dialer = Dialer(network, self._connected, chance)
+        self.dialer = Dialer(network, self._connected, chance, limits)
         self.fetching = Fetching(holdings, self.client, self._sources, penalise, chance)
         self.open_gossip = OpenGossip(
             network, open_topics, holdings, sessions.open_graphs, penalise, moved=self._acknowledged
@@ -180,6 +190,7 @@ class Exchange:
             await nursery.start(self.dialer.run)
             nursery.start_soon(self._run_ticks)
             nursery.start_soon(self._run_news)
+            nursery.start_soon(self._run_room)
             nursery.start_soon(self.fetching.run)
             nursery.start_soon(self.open_gossip.run)
             task_status.started()
@@ -208,7 +219,8 @@ class Exchange:
             follow_head=partial(self._follow_head, peer),
         )
         comparer = _Comparer()
-        self._links[peer], self._comparers[peer] = link, comparer
+        self._links[peer], self._comparers[peer], self._since[peer] = link, comparer, trio.current_time()
+        self._came.set()
         self._do(self._gossip.peer_joined(peer, self._streamed(session), ticks_ms()))
         try:
             async with trio.open_nursery() as nursery:
@@ -218,7 +230,7 @@ class Exchange:
                 await self._read(link)
                 nursery.cancel_scope.cancel()
         finally:
-            del self._links[peer], self._comparers[peer]
+            del self._links[peer], self._comparers[peer], self._since[peer]
             self._do(self._gossip.peer_left(peer, ticks_ms()))
             self._want_all(None)
             with trio.CancelScope(shield=True):
@@ -440,9 +452,10 @@ class Exchange:
         try:
             results = await self.client.compare(session.peer, graphs)
             comparer = self._comparers.get(session.peer)
-            if comparer is not None and comparer.meets:
+            if comparer is not None:
+                asks = [graph for graph in graphs if comparer.meets or self._is_short(graph)]
                 comparer.meets = False
-                for graph in graphs:
+                for graph in asks:
                     await self._meet(session, graph)
         except RefusedError as error:
             self._penalise(session.peer, error)
@@ -478,18 +491,47 @@ class Exchange:
                 self.dialer.hear(address)
 
     async def _meet(self, session: Session, graph: GraphId) -> None:
-        """Learn whom else the peer is connected to, and dial them, until enough are connected: up to 25 members,
-        everybody is connected with everybody; of more, each with some by chance."""
+        """Learn whom else the peer is connected to, and dial as many of them as are wanted."""
         addresses = list(await self.client.ask_peers(session.peer, graph, self._announce()))
         self._chance.shuffle(addresses)
+        dialled = self.dialer.wanted() | self._network.connected()
+        more = how_many_to_dial(self._limits, self._holdings.member_count(graph), len(self._members(graph)))
         for address in addresses:
-            connected = {open_.peer for open_ in self._sessions.all()}
-            trying = len(self.dialer.wanted() - connected)
-            if len(connected) + min(trying, DIALLED_AT_ONCE) >= CONNECTED_ENOUGH:
-                return
+            if len((self.dialer.wanted() | self._network.connected()) - dialled) >= more:
+                break
             self.hear_of(address)
         for address in self.client.known_addresses(session.peer)[:1]:
             await self._met(graph, session.peer, address)
+
+    def _is_short(self, graph: GraphId) -> bool:
+        return is_short(self._limits, self._holdings.member_count(graph), len(self._members(graph)))
+
+    async def _run_room(self) -> None:
+        """Where more members are connected than there is room for, leave those that need us least."""
+        again_s = inf
+        while True:
+            with trio.move_on_after(again_s):
+                await self._came.wait()
+            self._came = trio.Event()
+            await trio.sleep(LISTS_COME_S)
+            room = room_for(self._limits, reachable=bool(self._announce()))
+            while (peer := whom_to_leave(self._neighbours(), room, self._limits, trio.current_time())) is not None:
+                log.info("peer.left_for_room", extra={"peer": peer})
+                self.dialer.unhear(peer)
+                await self._part(peer, self._limits.member_hold_off_s)
+            again_s = self._limits.member_hold_off_s if len(self._neighbours()) > room else inf
+
+    def _neighbours(self) -> list[Neighbour]:
+        connected = self._network.connected()
+        return [
+            Neighbour(session.peer, self._reaches(session), self._since[session.peer])
+            for session in self._sessions.all()
+            if session.peer in self._since and session.peer in connected
+        ]
+
+    def _reaches(self, session: Session) -> int:
+        lengths = [self._gossip.list_length(session.peer, graph) for graph in self._streamed(session)]
+        return min(lengths, default=0)
 
 
 async def _quietly(work: Callable[[], Awaitable[None]]) -> None:

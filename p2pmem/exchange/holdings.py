@@ -104,6 +104,9 @@ class Holdings(Protocol):
     def roster_version(self, graph: GraphId) -> int:
         """The version of the adopted head, 0 for none."""
 
+    def member_count(self, graph: GraphId) -> int:
+        """How many the adopted head lists, 0 for none."""
+
     def header_ids(self, graph: GraphId) -> tuple[bytes, ...]: ...
 
     async def add_headers(self, graph: GraphId, headers: Sequence[SignedHeader]) -> None:

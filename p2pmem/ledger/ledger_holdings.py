@@ -74,6 +74,10 @@ class LedgerHoldings:
         found = self._ledger.graphs.get(graph)
         return found.head.header.version if found is not None and found.head is not None else 0
 
+    def member_count(self, graph: GraphId) -> int:
+        found = self._ledger.graphs.get(graph)
+        return len(found.head.body.members) if found is not None and found.head is not None else 0
+
     def header_ids(self, graph: GraphId) -> tuple[bytes, ...]:
         return tuple(it.id for it in self._ledger.graph(graph).headers.headers())
 

@@ -112,6 +112,12 @@ class Dialer:
         if target is not None:
             target.scope.cancel()
 
+    def unhear(self, peer: PeerId) -> None:
+        """Dial it no more, if it was only heard of."""
+        target = self._targets.get(peer)
+        if target is not None and not target.wanted:
+            self.unwant(peer)
+
     def dial_soon(self) -> None:
         """Do not wait out the pauses: somebody asked, or the network came back."""
         for target in self._targets.values():

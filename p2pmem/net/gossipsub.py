@@ -40,6 +40,7 @@ from p2pmem_protocol.errors import MisuseError, OutsideError, RefusedError
 from p2pmem.net import libp2p_repairs
 from p2pmem.net.background import background_nursery
 from p2pmem.net.framing import FrameReader, encode_length
+from p2pmem.net.limits import GossipLimits
 from p2pmem.net.seam import Network, PeerEventKind, PeerId, Stream, StreamClosedError
 from p2pmem.net.secure import Identity
 from p2pmem.net.topics import (
@@ -58,12 +59,6 @@ log = logging.getLogger(__name__)
 
 MESHSUB: Final = "/meshsub/1.1.0"
 IDENTIFY: Final = "/ipfs/id/1.0.0"
-RPC_MAX_BYTES: Final = 1 << 20
-SUBSCRIPTIONS_PER_RPC_MAX: Final = 1000
-MESSAGES_PER_RPC_MAX: Final = 1000
-CONTROLS_PER_RPC_MAX: Final = 100
-IDS_PER_CONTROL_MAX: Final = 5000
-RECEIVE_TIMEOUT_S: Final = 5.0
 RESTART_PAUSE_S: Final = 0.5
 RETRY_PAUSE_S: Final = 1.0
 _ED25519_ID: Final = bytes.fromhex("002408011220")
@@ -160,9 +155,16 @@ class SafePubsub(Pubsub):
     """py-libp2p's pubsub with everything a peer sends checked before it is believed; see the module."""
 
     def __init__(
-        self, host: _GossipHost, router: GossipSub, receivers: dict[str, Receiver], may_speak: MaySpeak, blame: Blame
+        self,
+        host: _GossipHost,
+        router: GossipSub,
+        receivers: dict[str, Receiver],
+        may_speak: MaySpeak,
+        blame: Blame,
+        limits: GossipLimits,
     ) -> None:
         super().__init__(cast(IHost, host), router, strict_signing=True)
+        self._limits = limits
         # One that counts from the start second is behind itself after a restart at more than a message a second.
         self.counter = time.time_ns()
         self._receivers = receivers
@@ -257,7 +259,7 @@ class SafePubsub(Pubsub):
     async def continuously_read_stream(self, stream: INetStream) -> None:
         """Read a peer's RPCs until it ends or breaks the rules."""
         seam = cast(_GossipStream, stream).seam
-        reader = FrameReader(seam, frame_max_bytes=RPC_MAX_BYTES)
+        reader = FrameReader(seam, frame_max_bytes=self._limits.rpc_max_bytes)
         self._inbound.add(seam)
         peer_id = ID.from_string(seam.peer)
         if peer_id not in self.peers:
@@ -280,7 +282,7 @@ class SafePubsub(Pubsub):
 
     async def _take_rpc(self, peer: PeerId, raw: bytes) -> None:
         rpc = rpc_pb2.RPC.FromString(raw)
-        if not _within_limits(rpc):
+        if not _within_limits(rpc, self._limits):
             raise ValueError("more entries in an RPC than allowed")
         _leave_out(rpc, lambda topic: topic in self._receivers and self._may_speak(peer, topic))
         peer_id = ID.from_string(peer)
@@ -313,7 +315,7 @@ class SafePubsub(Pubsub):
         receiver = self._receivers.get(message.topicIDs[0])
         if receiver is None or len(message.data) > TOPIC_DATA_MAX_BYTES:
             return Verdict.IGNORE
-        with trio.move_on_after(RECEIVE_TIMEOUT_S):
+        with trio.move_on_after(self._limits.receive_timeout_s):
             try:
                 return await receiver(peer, message.data)
             except Exception:
@@ -327,7 +329,10 @@ class SafePubsub(Pubsub):
 class GossipTopics:
     """Implements `topics.Topics` with GossipSub. Made and entered by `open_gossip`."""
 
-    def __init__(self, network: Network, identity: Identity, may_speak: MaySpeak, blame: Blame) -> None:
+    def __init__(
+        self, network: Network, identity: Identity, may_speak: MaySpeak, blame: Blame, limits: GossipLimits
+    ) -> None:
+        self._limits = limits
         self._network = network
         self._identity = identity
         self._may_speak = may_speak
@@ -407,7 +412,7 @@ class GossipTopics:
             # What waits for peers that have not joined yet would go to strangers.
             max_pending_messages_per_peer=0,
         )
-        pubsub = SafePubsub(host, router, self._receivers, self._may_speak, self._blame)
+        pubsub = SafePubsub(host, router, self._receivers, self._may_speak, self._blame, self._limits)
         async with background_trio_service(pubsub), background_trio_service(router):
             try:
                 await pubsub.wait_until_ready()
@@ -439,6 +444,7 @@ async def open_gossip(
     *,
     identity_seed: bytes,
     may_speak: MaySpeak = lambda peer, topic: True,
+    limits: GossipLimits | None = None,
 ) -> AsyncIterator[GossipTopics]:
     """Gossip over `network`, under the identity of a 32-byte Ed25519 seed (that of the network, if it has one).
 
@@ -446,7 +452,7 @@ async def open_gossip(
     GossipSub, and nothing else.
     """
     identity = Identity(identity_seed)
-    topics = GossipTopics(network, identity, may_speak, blame)
+    topics = GossipTopics(network, identity, may_speak, blame, limits or GossipLimits())
 
     async def identify(stream: Stream) -> None:
         # Identify message: publicKey (1) and protocols (3), each with its length.
@@ -470,14 +476,14 @@ def _has_ed25519_author(message: rpc_pb2.Message) -> bool:
     return len(author) == 38 and author.startswith(_ED25519_ID) and message.key in (b"", author[2:])
 
 
-def _within_limits(rpc: rpc_pb2.RPC) -> bool:
+def _within_limits(rpc: rpc_pb2.RPC, limits: GossipLimits) -> bool:
     control = rpc.control
     entries = (control.ihave, control.iwant, control.graft, control.prune, control.idontwant)
     return (
-        len(rpc.subscriptions) <= SUBSCRIPTIONS_PER_RPC_MAX
-        and len(rpc.publish) <= MESSAGES_PER_RPC_MAX
-        and all(len(some) <= CONTROLS_PER_RPC_MAX for some in entries)
-        and all(len(one.messageIDs) <= IDS_PER_CONTROL_MAX for some in entries[:2] for one in some)
+        len(rpc.subscriptions) <= limits.subscriptions_per_rpc_max
+        and len(rpc.publish) <= limits.messages_per_rpc_max
+        and all(len(some) <= limits.controls_per_rpc_max for some in entries)
+        and all(len(one.messageIDs) <= limits.ids_per_control_max for some in entries[:2] for one in some)
     )
 
 

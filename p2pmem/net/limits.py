@@ -1,10 +1,33 @@
-"""What a node grants peers beyond connections and streams (`seam.NetworkLimits`): bans, dialling, reading, asking."""
+"""All that a node grants its peers, in one place: `PeerLimits`, and in it what connections and gossip may cost.
+
+Limits that are part of a format, such as the size of a frame, are constants of `p2pmem_protocol`: peers must agree on
+them. These here are a node's own.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from p2pmem_protocol.errors import MisuseError
+
+from p2pmem.net.seam import NetworkLimits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GossipLimits:
+    """What one RPC of GossipSub may hold; more ends its stream and is held against its sender."""
+
+    rpc_max_bytes: int = 1 << 20
+    subscriptions_per_rpc_max: int = 1_000
+    messages_per_rpc_max: int = 1_000
+    controls_per_rpc_max: int = 100
+    """Entries of each kind: IHAVE, IWANT, GRAFT, PRUNE."""
+    ids_per_control_max: int = 5_000
+    receive_timeout_s: float = 5.0
+    """What is received is dropped when its receiver has not decided within this time."""
+
+    def __post_init__(self) -> None:
+        _all_positive(self, "gossip")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +52,19 @@ class PeerLimits:
     """So many failures in a row, and a peer that was only heard of and never reached is dialled no more."""
     addresses_per_peer_max: int = 8
 
+    members_all_max: int = 25
+    """In a graph of so many members everybody is connected with everybody."""
+    members_few: int = 8
+    """In a larger one, who is connected with fewer looks for more,"""
+    members_dialled: int = 12
+    """and dials, of those it hears of, so many drawn by lot."""
+    members_connected_max: int = 24
+    """With so many members a node stays connected that nobody can dial. Of more it leaves one that has most others."""
+    members_connected_reachable_max: int = 128
+    """The same for a node with addresses that others can dial: they depend on it."""
+    member_hold_off_s: float = 60.0
+    """Who was left is not connected again for so long, and who has just come is not left."""
+
     reader_requests_max: int = 600
     """What somebody who is no member may ask about open graphs at once; it grows back in `reader_refill_s`."""
     reader_bytes_max: int = 64 * 1024 * 1024
@@ -40,9 +76,21 @@ class PeerLimits:
     waiting_requests_max: int = 100
     """Requests to join, of a graph, that wait for a person."""
     join_streams_max: int = 16
-    """Join streams served at once."""
+    """Join streams served at once. One more takes the place of whoever has said nothing for longest."""
+    join_ask_max_bytes: int = 512 * 1024
+    """What somebody may say who asks to be let in: credentials, and a roster that lists him."""
+    join_ask_timeout_s: float = 5.0
+    """How long he may take to say it."""
+
+    network: NetworkLimits = field(default_factory=NetworkLimits)
+    gossip: GossipLimits = field(default_factory=GossipLimits)
 
     def __post_init__(self) -> None:
-        for name in self.__dataclass_fields__:
-            if getattr(self, name) <= 0:
-                raise MisuseError(f"peer limit {name} must be positive, not {getattr(self, name)}")
+        _all_positive(self, "peer")
+
+
+def _all_positive(limits: GossipLimits | PeerLimits, what: str) -> None:
+    for name in limits.__dataclass_fields__:
+        value = getattr(limits, name)
+        if isinstance(value, int | float) and value <= 0:
+            raise MisuseError(f"{what} limit {name} must be positive, not {value}")

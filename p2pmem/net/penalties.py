@@ -57,6 +57,7 @@ class Penalties:
         self._limits = limits or PeerLimits()
         self._bans: dict[PeerId, Ban] = dict(bans.load())
         self._punished: dict[PeerId, str] = {}
+        self._held_off: dict[PeerId, int] = {}
         self._changed = trio.Event()
         self.reasons: Counter[Reason] = Counter()
         self.refusals: Counter[PeerId] = Counter()
@@ -79,8 +80,16 @@ class Penalties:
                 await self._store.keep(peer, ban)
 
     def may_connect(self, peer: PeerId) -> bool:
-        ban = self._bans.get(peer)
-        return ban is None or not ban.holds(self._clock.now_ms())
+        ban, now_ms = self._bans.get(peer), self._clock.now_ms()
+        return (ban is None or not ban.holds(now_ms)) and self._held_off.get(peer, 0) <= now_ms
+
+    async def hold_off(self, peer: PeerId, for_s: float) -> None:
+        """End the connections to a peer that did nothing wrong, and let it in again after so long. Not a ban: nobody
+        is shown it, and it does not outlive a restart."""
+        now_ms = self._clock.now_ms()
+        self._held_off = {other: until_ms for other, until_ms in self._held_off.items() if until_ms > now_ms}
+        self._held_off[peer] = now_ms + round(for_s * 1000)
+        await self._network.disconnect(peer, "room")
 
     def punish(self, peer: PeerId, refused: RefusedError) -> None:
         """Count a refusal; when it is the sender's fault, end the connection and close the door for a while."""

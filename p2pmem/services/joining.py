@@ -24,17 +24,15 @@ from p2pmem.ledger.ledger import Ledger
 from p2pmem.ledger.rosters import Rosters
 from p2pmem.net.dialer import Dialer
 from p2pmem.net.framing import FrameReader, send_frames
+from p2pmem.net.limits import PeerLimits
 from p2pmem.net.seam import Network, PeerId, Stream
 from p2pmem.services.membership import TOGETHER_S, Membership
 from p2pmem.services.papers import OwnPapers
 
 log = logging.getLogger(__name__)
 
-ASK_BYTES_MAX: Final = 512 * 1024
-ASK_S_MAX: Final = 5.0
-ANSWER_S_MAX: Final = ASK_S_MAX + TOGETHER_S
+ANSWER_S_MAX: Final = 5.0 + TOGETHER_S
 """Who joins may have to wait until others are listed with it."""
-WAITING_MAX: Final = 100
 ASK_AGAIN_S: Final = 2.0
 JOIN_S_MAX: Final = 60.0
 USES_MAX: Final = 1_000
@@ -69,6 +67,7 @@ class Joining:
         announce: Callable[[], tuple[str, ...]],
         names_of: Callable[[Speakers, PeerId], frozenset[Address]],
         penalise: Callable[[PeerId, RefusedError], None],
+        limits: PeerLimits,
     ) -> None:
         self._names_of = names_of
         self._network = network
@@ -79,6 +78,9 @@ class Joining:
         self._dialer = dialer
         self._announce = announce
         self._penalise = penalise
+        self._limits = limits
+        self._silent: list[trio.CancelScope] = []
+        self._answering = 0
         self._remembered: dict[tuple[GraphId, PeerId], str] = {}
 
     def start(self) -> None:
@@ -210,22 +212,55 @@ class Joining:
         sql = "SELECT DISTINCT address FROM peer_address WHERE ?1 IS NULL OR graph = ?1 ORDER BY seen_ms DESC"
         return self._ledger.database.read(lambda connection: [row[0] for row in connection.execute(sql, (graph,))])
 
+    def dial_known(self) -> None:
+        """Dial those who were met last in each graph, as many as make a small graph whole; they know the others."""
+        for graph in self._ledger.graphs:
+            for address in self.known_addresses(graph)[: self._limits.members_all_max - 1]:
+                try:
+                    self._dialer.want(address)
+                except MisuseError as error:
+                    log.info("join.not_dialled", extra={"address": address, "why": str(error)})
+
     # Answering
 
     async def _serve(self, stream: Stream) -> None:
-        with trio.move_on_after(ASK_S_MAX) as scope:
+        """Hear one question and answer it. What has no room or takes too long gets no word."""
+        try:
+            data = await self._hear(stream)
+            if data is not None:
+                self._answering += 1
+                try:
+                    await self._say(stream, data)
+                finally:
+                    self._answering -= 1
+        except RefusedError as refused:
+            self._penalise(stream.peer, refused)
+        except OutsideError as error:
+            log.info("join.broke", extra={"peer": stream.peer, "why": type(error).__name__})
+
+    async def _hear(self, stream: Stream) -> bytes | None:
+        """The question, or None. Where all places are taken, whoever has been silent for longest loses his: strangers
+        who say nothing cannot keep out somebody who does."""
+        if self._answering + len(self._silent) >= self._limits.join_streams_max:
+            if not self._silent:
+                log.warning("join.refused", extra={"peer": stream.peer, "reason": "join-streams"})
+                return None
+            self._silent.pop(0).cancel()
+        with trio.move_on_after(self._limits.join_ask_timeout_s) as place:
+            self._silent.append(place)
             try:
-                data = await FrameReader(stream, frame_max_bytes=ASK_BYTES_MAX).receive()
-                if data is None:
-                    return
-                scope.deadline = trio.current_time() + ANSWER_S_MAX
-                answer = await self._answer(Ask.decode(data, self._ledger.network, stream.peer), stream.peer)
-                await send_frames(stream, answer.encode())
-                await stream.close_write()
-            except RefusedError as refused:
-                self._penalise(stream.peer, refused)
-            except OutsideError as error:
-                log.info("join.broke", extra={"peer": stream.peer, "why": type(error).__name__})
+                return await FrameReader(stream, frame_max_bytes=self._limits.join_ask_max_bytes).receive()
+            finally:
+                if place in self._silent:
+                    self._silent.remove(place)
+        log.info("join.silent", extra={"peer": stream.peer})
+        return None
+
+    async def _say(self, stream: Stream, data: bytes) -> None:
+        with trio.move_on_after(ANSWER_S_MAX):
+            answer = await self._answer(Ask.decode(data, self._ledger.network, stream.peer), stream.peer)
+            await send_frames(stream, answer.encode())
+            await stream.close_write()
 
     async def _answer(self, ask: Ask, peer: PeerId) -> Answer:
         """LISTED with the roster, WAITING, OPEN with the roster (rule J2), or the one NO that says nothing."""
@@ -292,7 +327,7 @@ class Joining:
         return any(request.agent == agent for request in self.requests(graph))
 
     async def _note_request(self, graph: LedgerGraph, agent: Address, label: str, roles: Role, peer: PeerId) -> Answer:
-        if len(self.requests(graph)) >= WAITING_MAX:
+        if len(self.requests(graph)) >= self._limits.waiting_requests_max:
             return Answer(Reply.NO)
         now_ms = self._ledger.clock.now_ms()
         request_id = keccak256(graph.id + agent + now_ms.to_bytes(8))

@@ -116,6 +116,26 @@ async def test_who_was_reached_once_is_dialled_on_though_only_heard_of(clock: Mo
         nursery.cancel_scope.cancel()
 
 
+async def test_of_the_addresses_of_a_peer_the_latest_few_are_dialled(clock: MockClock) -> None:
+    del clock
+    fabric, tries = MemoryFabric(seed=6), list[str]()
+    async with fabric.network("me") as me, trio.open_nursery() as nursery:
+        dial = me.connect
+
+        async def connect(address: str, *, expected: PeerId | None) -> PeerId:
+            tries.append(address.partition("/p2p/")[0])
+            return await dial(address, expected=expected)
+
+        me.connect = connect  # type: ignore[method-assign]
+        dialer = Dialer(me, Meetings(fabric, "me"), random.Random(1), PeerLimits(addresses_per_peer_max=2))
+        for place in ("a", "b", "c"):
+            dialer.want(f"/memory/{place}/p2p/{fabric.peer_id_of('you')}")
+        await nursery.start(dialer.run)
+        await trio.sleep(60)
+        assert set(tries) == {"/memory/b", "/memory/c"}
+        nursery.cancel_scope.cancel()
+
+
 async def test_of_peers_and_of_hearsay_only_so_many_are_dialled(clock: MockClock) -> None:
     del clock
     limits = PeerLimits(wanted_peers_max=5, heard_peers_max=3)

@@ -19,8 +19,11 @@ from trio.testing import MockClock
 
 from p2pmem.net.framing import encode_frames
 from p2pmem.net.gossipsub import IDENTIFY, MESHSUB, GossipTopics, open_gossip
+from p2pmem.net.limits import GossipLimits
 from p2pmem.net.seam import Network, PeerId, Stream, StreamClosedError
+from p2pmem.net.secure import Identity
 from p2pmem.net.topics import TOPIC_DATA_MAX_BYTES, Verdict
+from tests.attacks.raw import signed_message
 
 from .conftest import MemoryNetworks, Networks
 from .helpers import read_to_end, until
@@ -44,7 +47,9 @@ class Node:
 
 
 @asynccontextmanager
-async def nodes(networks: Networks, count: int, secret: frozenset[str] = frozenset()) -> AsyncIterator[list[Node]]:
+async def nodes(
+    networks: Networks, count: int, secret: frozenset[str] = frozenset(), limits: GossipLimits | None = None
+) -> AsyncIterator[list[Node]]:
     """So many nodes in a line; `secret` topics are spoken of only among the first two."""
     async with AsyncExitStack() as stack:
         line: list[Node] = []
@@ -59,6 +64,7 @@ async def nodes(networks: Networks, count: int, secret: frozenset[str] = frozens
                     identity_seed=hashlib.sha256(name.encode()).digest(),
                     may_speak=lambda peer, topic: topic not in secret or peer in insiders,
                     blame=lambda peer, why, blamed=blamed: blamed.append(why),  # type: ignore[misc]
+                    limits=limits,
                 )
             )
             line.append(Node(network, topics, blamed))
@@ -198,6 +204,87 @@ async def test_an_rpc_that_breaks_the_rules_harms_only_its_stream(networks: Netw
         assert line[1].topics.restarts == 0
         if raw != BAD_RPCS["bad ids"]:
             assert len(line[1].blamed) == 1
+
+
+FEW = GossipLimits(
+    rpc_max_bytes=2_000,
+    subscriptions_per_rpc_max=3,
+    messages_per_rpc_max=3,
+    controls_per_rpc_max=3,
+    ids_per_control_max=3,
+    receive_timeout_s=1,
+)
+AUTHOR = Identity(b"\x17" * 32)
+
+
+def subscribed(count: int) -> rpc_pb2.RPC:
+    return rpc_pb2.RPC(subscriptions=[rpc_pb2.RPC.SubOpts(subscribe=True, topicid="open")] * count)
+
+
+def published(count: int) -> rpc_pb2.RPC:
+    return rpc_pb2.RPC(publish=[signed_message(AUTHOR, "open", b"x", number) for number in range(count)])
+
+
+def controlled(kind: str, count: int, ids: int = 0) -> rpc_pb2.RPC:
+    entry = {"topicID": "open"} if kind != "iwant" else {}
+    if kind in ("ihave", "iwant"):
+        entry["messageIDs"] = [f"{number:04x}".encode() for number in range(ids)]  # type: ignore[assignment]
+    rpc = rpc_pb2.RPC()
+    for _ in range(count):
+        getattr(rpc.control, kind).add(**entry)
+    return rpc
+
+
+def padded(size_bytes: int) -> rpc_pb2.RPC:
+    rpc = rpc_pb2.RPC(subscriptions=[rpc_pb2.RPC.SubOpts(subscribe=True, topicid="x" * 1_900)])
+    rpc.subscriptions[0].topicid += "x" * (size_bytes - rpc.ByteSize())
+    assert rpc.ByteSize() == size_bytes
+    return rpc
+
+
+@pytest.mark.parametrize(
+    ("at_the_limit", "one_past_it"),
+    [
+        (padded(2_000), padded(2_001)),
+        (subscribed(3), subscribed(4)),
+        (published(3), published(4)),
+        *((controlled(kind, 3), controlled(kind, 4)) for kind in ("ihave", "iwant", "graft", "prune")),
+        *((controlled(kind, 1, ids=3), controlled(kind, 1, ids=4)) for kind in ("ihave", "iwant")),
+    ],
+    ids=["bytes", "subscriptions", "messages", "ihave", "iwant", "graft", "prune", "ids in ihave", "ids in iwant"],
+)
+async def test_limits_on_an_rpc_hold_at_the_limit_and_one_past_it(
+    at_the_limit: rpc_pb2.RPC, one_past_it: rpc_pb2.RPC
+) -> None:
+    networks = MemoryNetworks()
+    async with nodes(networks, 1, limits=FEW) as (node,), networks.network("attacker") as attacker:
+        await node.topics.subscribe("open", Inbox())
+        peer = await attacker.connect(node.network.addresses()[0], expected=None)
+        for rpc, blamed in ((at_the_limit, 0), (one_past_it, 1)):
+            stream = await attacker.open_stream(peer, MESHSUB)
+            await stream.send_all(encode_frames([rpc.SerializeToString()]))
+            await stream.close_write()
+            with contextlib.suppress(StreamClosedError):
+                await read_to_end(stream)
+            assert len(node.blamed) == blamed
+
+
+@pytest.mark.parametrize(("thinks_s", "passed_on"), [(0.9, True), (1.1, False)])
+async def test_who_decides_in_time_passes_on_and_who_takes_longer_does_not(
+    autojump_clock: MockClock, thinks_s: float, passed_on: bool
+) -> None:
+    async def think(peer: PeerId, data: bytes) -> Verdict:
+        await trio.sleep(thinks_s)
+        return Verdict.ACCEPT
+
+    async with nodes(MemoryNetworks(), 3, limits=FEW) as line:
+        inbox = Inbox()
+        for node, receiver in zip(line, (Inbox(), think, inbox), strict=True):
+            await node.topics.subscribe("open", receiver)
+        await until(lambda: sum(len(node.topics.neighbours("open")) for node in line) == 4)
+        await line[0].topics.publish("open", b"well?")
+        await trio.sleep(5)
+        assert inbox.got == ([b"well?"] if passed_on else [])
 
 
 async def test_a_router_that_fails_is_started_anew_with_its_topics(networks: Networks) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 import trio
@@ -11,10 +12,10 @@ from p2pmem_protocol.errors import MisuseError, Reason, RefusedError
 from trio.testing import MockClock
 
 from p2pmem.exchange.allowance import Allowances
-from p2pmem.net.limits import PeerLimits
+from p2pmem.net.limits import GossipLimits, PeerLimits
 from p2pmem.net.memory import MemoryFabric
 from p2pmem.net.penalties import Ban, Penalties
-from p2pmem.net.seam import PeerId
+from p2pmem.net.seam import NetworkLimits, PeerId, PeerUnreachableError
 
 FORGED = RefusedError(Reason.BAD_SIGNATURE, "a signature that is none")
 BEHIND = RefusedError(Reason.NOT_LISTED, "not listed here")
@@ -119,6 +120,39 @@ async def test_a_peer_that_forges_while_banned_for_good_stays_banned_for_good(cl
         assert not await penalties.pardon(peer)
 
 
+@pytest.mark.parametrize(("quiet_s", "next_ban_s"), [(1_000, 20), (1_000.001, 10)])
+async def test_who_behaved_for_long_enough_begins_anew(clock: MockClock, quiet_s: float, next_ban_s: float) -> None:
+    del clock
+    peer = MemoryFabric.peer_id_of("you")
+    async with MemoryFabric(seed=1).network("me") as me:
+        limits = PeerLimits(first_ban_s=10, longest_ban_s=60, forgiven_after_s=1_000)
+        penalties = Penalties(me, Kept(), TrioClock(BASE_MS), limits)
+        penalties.punish(peer, FORGED)
+        await trio.sleep(quiet_s)
+        penalties.punish(peer, FORGED)
+        await trio.sleep(next_ban_s - 0.01)
+        assert not penalties.may_connect(peer)
+        await trio.sleep(0.02)
+        assert penalties.may_connect(peer)
+
+
+async def test_who_is_held_off_is_let_in_again_after_that_time_and_is_not_banned(clock: MockClock) -> None:
+    del clock
+    fabric = MemoryFabric(seed=1)
+    async with fabric.network("me") as me, fabric.network("you") as you:
+        penalties = Penalties(me, Kept(), TrioClock(BASE_MS))
+        penalties.start()
+        await you.connect(me.addresses()[0], expected=None)
+        await penalties.hold_off(you.peer_id, 60)
+        assert me.connected() == frozenset()
+        assert penalties.banned() == {}
+        await trio.sleep(59.99)
+        with pytest.raises(PeerUnreachableError):
+            await you.connect(me.addresses()[0], expected=None)
+        await trio.sleep(0.01)
+        await you.connect(me.addresses()[0], expected=None)
+
+
 def test_a_reader_asks_so_often_and_takes_so_much_and_it_grows_back() -> None:
     limits = PeerLimits(reader_requests_max=10, reader_bytes_max=1_000, reader_refill_s=10)
     allowances, peer, other = Allowances(limits), PeerId("you"), PeerId("other")
@@ -141,7 +175,17 @@ def test_accounts_are_kept_for_so_many_readers() -> None:
     assert not allowances.may_ask(PeerId("c"), 0.0)
 
 
-def test_every_limit_is_above_nothing() -> None:
-    for name in PeerLimits.__dataclass_fields__:
-        with pytest.raises(MisuseError, match=name):
-            PeerLimits(**{name: 0})
+@pytest.mark.parametrize("kind", [PeerLimits, GossipLimits, NetworkLimits])
+def test_every_limit_is_above_nothing(kind: type[PeerLimits] | type[GossipLimits] | type[NetworkLimits]) -> None:
+    for name in kind.__dataclass_fields__:
+        if name not in ("network", "gossip"):
+            with pytest.raises(MisuseError, match=name):
+                kind(**{name: 0})
+
+
+@pytest.mark.parametrize("kind", [PeerLimits, GossipLimits, NetworkLimits])
+def test_every_limit_is_set_by_a_test_which_reaches_it(kind: type) -> None:
+    here = Path(__file__)
+    texts = [path.read_text() for path in here.parents[2].rglob("test_*.py") if path != here] + [here.read_text()]
+    names = [name for name in kind.__dataclass_fields__ if name not in ("network", "gossip")]  # type: ignore[attr-defined]
+    assert [name for name in names if not any(f"{name}=" in text for text in texts)] == []

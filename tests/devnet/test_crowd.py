@@ -1,0 +1,85 @@
+"""Graphs with more members than everybody is connected with: some by lot, and whoever needs it most."""
+
+from __future__ import annotations
+
+import pytest
+from p2pmem_devnet.cluster import Cluster
+from p2pmem_devnet.cluster_node import ClusterNode
+
+from p2pmem.face import NewGraph
+from p2pmem.net.limits import PeerLimits
+from p2pmem.net.seam import PeerId
+
+SMALL = PeerLimits(
+    members_all_max=4,
+    members_few=2,
+    members_dialled=3,
+    members_connected_max=3,
+    members_connected_reachable_max=8,
+)
+TIGHT = PeerLimits(
+    members_all_max=4,
+    members_few=2,
+    members_dialled=3,
+    members_connected_max=3,
+    members_connected_reachable_max=3,
+)
+
+
+def connected(node: ClusterNode) -> set[PeerId]:
+    return {it.peer for it in node.inside.services.sessions.all()}
+
+
+def peer(node: ClusterNode) -> PeerId:
+    return node.inside.network.peer_id
+
+
+@pytest.mark.slow
+@pytest.mark.cluster(n=10, limits=SMALL)
+async def test_above_the_number_for_everybody_each_dials_some_by_lot_and_all_hear_all(cluster: Cluster) -> None:
+    await cluster.advance(minutes=5)
+    dialled = [len(node.inside.exchange.dialer.wanted()) for node in cluster.nodes]
+    # Of those it heard of each dials no more than it needs; nobody is connected with all nine others but, perhaps, ada,
+    # at whose address all others joined.
+    assert max(dialled[1:]) < 9
+    assert all(2 <= len(connected(node)) <= 8 for node in cluster.nodes)
+    asset = await cluster.nodes[-1].share("ex:all ex:hear ex:this .")
+    await cluster.until_seen(asset, *cluster.nodes)
+
+
+@pytest.mark.cluster(n=1, found=False, limits=TIGHT)
+async def test_a_full_node_never_leaves_members_that_have_no_other(cluster: Cluster) -> None:
+    (middle,) = cluster.nodes
+    cluster.graph = (await middle.face.found(NewGraph("star"))).graph
+    laptops = [await cluster.add(f"laptop{at}", listens=False) for at in range(6)]
+    invite = await middle.face.invite(cluster.graph, roles=("writer",), uses=6, life_ms=60_000)
+    for laptop in laptops:
+        await laptop.face.join(invite, label=laptop.name)
+    await cluster.advance(minutes=5)
+    assert connected(middle) == {peer(laptop) for laptop in laptops}
+    asset = await laptops[0].share("ex:all ex:hear ex:this .")
+    await cluster.until_seen(asset, *cluster.nodes)
+
+
+@pytest.mark.cluster(n=1, found=False, limits=TIGHT)
+async def test_a_full_node_leaves_a_member_that_has_others_for_one_that_has_none(cluster: Cluster) -> None:
+    (middle,) = cluster.nodes
+    cluster.graph = (await middle.face.found(NewGraph("star"))).graph
+    others = [await cluster.add(name) for name in ("bo", "cy", "dan")]
+    invite = await middle.face.invite(cluster.graph, roles=("writer",), uses=4, life_ms=600_000)
+    for node in others:
+        await node.face.join(invite, label=node.name)
+    await cluster.advance(minutes=2)
+    assert all(len(connected(node)) == 3 for node in cluster.nodes)
+    laptop = await cluster.add("laptop", listens=False)
+    await laptop.face.join(invite, label="laptop")
+    await cluster.advance(seconds=30)
+    assert peer(laptop) in connected(middle)
+    assert len(connected(middle)) == 3
+    # Whoever was left is not dialled, nor let in, for a minute; it hears everything from the others.
+    (left,) = [node for node in others if peer(node) not in connected(middle)]
+    asset = await laptop.share("ex:all ex:hear ex:this .")
+    await cluster.until_seen(asset, *cluster.nodes)
+    assert peer(left) not in connected(middle)
+    assert await middle.face.peers()
+    assert peer(left) not in {PeerId(it.peer) for it in await middle.face.peers()}, "it is not banned"
