@@ -28,20 +28,14 @@ from p2pmem_protocol.errors import MisuseError, OutsideError
 
 from p2pmem.net import multistream
 from p2pmem.net.background import background_nursery
+from p2pmem.net.base import NetworkBase, log_failed_handler
 from p2pmem.net.connection import FLUSH_TIMEOUT_S, Libp2pConnection, Libp2pStream
-from p2pmem.net.counters import Counters
-from p2pmem.net.events import PeerEvents
-from p2pmem.net.gate import admits
 from p2pmem.net.identity import ed25519_of_peer_id
 from p2pmem.net.multiaddr import format_tcp, parse_tcp
 from p2pmem.net.seam import (
-    Gate,
-    Handler,
     LimitReachedError,
     NetworkLimits,
     NetworkStatistics,
-    PeerEvent,
-    PeerEventKind,
     PeerId,
     PeerUnreachableError,
     StreamClosedError,
@@ -67,7 +61,7 @@ def peer_id_of_seed(seed: bytes) -> PeerId:
     return Identity(seed).peer_id
 
 
-class Libp2pNetwork:
+class Libp2pNetwork(NetworkBase[Libp2pConnection]):
     """Implements `seam.Network`; an async context manager, entered once."""
 
     def __init__(
@@ -84,7 +78,7 @@ class Libp2pNetwork:
         `usual_port` is taken where `listen` has port 0, as long as nobody else has it.
         """
         self._identity = Identity(identity_seed)
-        self._limits = limits or NetworkLimits()
+        super().__init__(self._identity.peer_id, limits or NetworkLimits())
         self._listen = tuple(parse_tcp(address) for address in listen)
         for address in announce:
             parse_tcp(address)
@@ -92,15 +86,9 @@ class Libp2pNetwork:
         self._usual_port = usual_port
         self._listeners: list[trio.SocketListener] = []
         self._bound: list[tuple[str, int]] = []
-        self._counters = Counters()
-        self._events = PeerEvents()
-        self._handlers: dict[str, Handler] = {}
-        self._gate: Gate | None = None
-        self._connections: dict[PeerId, list[Libp2pConnection]] = {}
         self._inbound_by_address: Counter[str] = Counter()
         self._half_open_by_address: Counter[str] = Counter()
         self._serving: Counter[PeerId] = Counter()
-        self._dialling: dict[PeerId, trio.Lock] = {}
         self._nursery: trio.Nursery | None = None
         self._closed = False
         self._entered: AbstractAsyncContextManager[Libp2pNetwork] | None = None
@@ -155,7 +143,7 @@ class Libp2pNetwork:
     async def _shut_down(self) -> None:
         for listener in self._listeners:
             await listener.aclose()
-        connections = self._all_connections()
+        connections = self.all_connections()
         for connection in connections:
             connection.end("closed here")
         with trio.move_on_after(2 * FLUSH_TIMEOUT_S):
@@ -165,40 +153,12 @@ class Libp2pNetwork:
 
     # What the node sees
 
-    @property
-    def peer_id(self) -> PeerId:
-        return self._identity.peer_id
-
     def addresses(self) -> tuple[str, ...]:
         bound = [format_tcp(*address) for address in self._bound]
         return tuple(f"{where}/p2p/{self.peer_id}" for where in (*bound, *self._announce))
 
-    def set_handler(self, protocol: str, handler: Handler) -> None:
-        self._handlers[check_protocol_name(protocol)] = handler
-
-    def remove_handler(self, protocol: str) -> None:
-        self._handlers.pop(protocol, None)
-
-    def set_gate(self, gate: Gate) -> None:
-        self._gate = gate
-
-    def connected(self) -> frozenset[PeerId]:
-        return frozenset(self._connections)
-
-    def peer_events(self) -> trio.MemoryReceiveChannel[PeerEvent]:
-        present = (
-            PeerEvent(peer, PeerEventKind.CONNECTED, connections[0].address, connections[0].inbound)
-            for peer, connections in self._connections.items()
-        )
-        return self._events.subscribe(present)
-
     def statistics(self) -> NetworkStatistics:
-        return self._counters.snapshot(
-            connections={peer: len(some) for peer, some in self._connections.items()},
-            inbound_streams=dict(self._serving),
-            inbound_connections=sum(connection.inbound for connection in self._all_connections()),
-            half_open=self._half_open_by_address.total(),
-        )
+        return self._statistics(self._serving, self._half_open_by_address.total())
 
     async def connect(self, address: str, *, expected: PeerId | None) -> PeerId:
         where, peer = peer_of_address(address, expected)
@@ -239,33 +199,33 @@ class Libp2pNetwork:
     async def _dial(self, host: str, port: int, peer: PeerId) -> None:
         refusal = self._refusal(peer, inbound=False)
         if refusal in ("closing", "gate"):
-            self._counters.refuse(refusal)
+            self.counters.refuse(refusal)
             raise PeerUnreachableError(f"the connection to {peer} is refused here: {refusal}")
         if refusal is not None:
             raise LimitReachedError(f"limit {refusal} is reached: disconnect somebody before connecting to {peer}")
         wire: Wire | None = None
         try:
-            with trio.move_on_after(self._limits.connect_timeout_s):
+            with trio.move_on_after(self.limits.connect_timeout_s):
                 try:
                     stream = await trio.open_tcp_stream(host, port)
                 except OSError as error:
                     raise PeerUnreachableError(f"nobody answers at {host} port {port}: {error}") from error
-                wire = Wire(stream, stalled_write_timeout_s=self._limits.stalled_write_timeout_s)
+                wire = Wire(stream, stalled_write_timeout_s=self.limits.stalled_write_timeout_s)
                 channel = await secure_outbound(wire, self._identity, peer)
                 if (why := self._refusal(peer, inbound=False)) is not None:
-                    self._counters.refuse(why)
+                    self.counters.refuse(why)
                     raise PeerUnreachableError(f"the connection to {peer} is refused here: {why}")
                 self._add(channel, format_tcp(host, port), inbound=False)
                 wire = None
                 return
         except PeerUnreachableError as error:
-            self._counters.refuse("wrong-peer" if isinstance(error, WrongPeerError) else "dial")
+            self.counters.refuse("wrong-peer" if isinstance(error, WrongPeerError) else "dial")
             raise
         finally:
             if wire is not None:
-                self._counters.unproven.add(wire.traffic)
+                self.counters.unproven.add(wire.traffic)
                 wire.close()
-        raise PeerUnreachableError(f"{host} port {port} was silent for {self._limits.connect_timeout_s} s")
+        raise PeerUnreachableError(f"{host} port {port} was silent for {self.limits.connect_timeout_s} s")
 
     # Listening
 
@@ -278,7 +238,7 @@ class Libp2pNetwork:
             except (OSError, trio.ClosedResourceError) as error:
                 if self._closed:
                     return
-                self._counters.restarts += 1
+                self.counters.restarts += 1
                 log.error("net.listener.failed", extra={"address": format_tcp(host, port), "error": str(error)})
             await self._listeners[index].aclose()
             await trio.sleep(pause_s)
@@ -318,7 +278,7 @@ class Libp2pNetwork:
 
     def _socket_refusal(self, key: str) -> str | None:
         """Why a fresh socket is not even listened to, or None."""
-        limits = self._limits
+        limits = self.limits
         half_open = self._half_open_by_address.total()
         if self._half_open_by_address[key] >= limits.half_open_per_address_max:
             return "half-open-per-address"
@@ -330,10 +290,10 @@ class Libp2pNetwork:
 
     async def _welcome(self, stream: trio.SocketStream, key: str, address: str) -> None:
         """From an accepted socket to a connection, or to its refusal."""
-        wire = Wire(stream, stalled_write_timeout_s=self._limits.stalled_write_timeout_s)
+        wire = Wire(stream, stalled_write_timeout_s=self.limits.stalled_write_timeout_s)
         refusal: str | None = "handshake-timeout"
         try:
-            with trio.move_on_after(self._limits.handshake_timeout_s):
+            with trio.move_on_after(self.limits.handshake_timeout_s):
                 try:
                     channel = await secure_inbound(wire, self._identity)
                     refusal = self._refusal(channel.peer, inbound=True)
@@ -344,25 +304,15 @@ class Libp2pNetwork:
         finally:
             self._half_open_by_address -= Counter((key,))
             if refusal is not None:
-                self._counters.unproven.add(wire.traffic)
+                self.counters.unproven.add(wire.traffic)
                 self._log_refusal(refusal, address)
                 wire.close()
 
     def _log_refusal(self, reason: str, address: str) -> None:
-        self._counters.refuse(reason)
+        self.counters.refuse(reason)
         log.warning("net.refused", extra={"reason": reason, "address": address})
 
     # Connections
-
-    def _limit_reached(self, peer: PeerId, *, inbound: bool) -> str | None:
-        connections = self._all_connections()
-        if len(connections) >= self._limits.connections_max:
-            return "connections"
-        if inbound and sum(c.inbound for c in connections) >= self._limits.inbound_connections_max:
-            return "inbound-connections"
-        if len(self._connections.get(peer, ())) >= self._limits.connections_per_peer_max:
-            return "connections-per-peer"
-        return None
 
     def _refusal(self, peer: PeerId, *, inbound: bool) -> str | None:
         """Why a proven peer may not be connected, or None."""
@@ -370,30 +320,25 @@ class Libp2pNetwork:
             return "closing"
         if peer == self.peer_id:
             return "ourselves"
-        limit = self._limit_reached(peer, inbound=inbound)
-        if limit is None and not admits(self._gate, peer):
-            return "gate"
-        return limit
+        return self._why_not(peer, inbound=inbound)
 
     def _add(self, channel: SecureChannel, address: str, *, inbound: bool, address_key: str = "") -> None:
         if self._nursery is None:
             raise MisuseError("the network was not entered")
-        traffic = self._counters.of(channel.peer)
+        traffic = self.counters.of(channel.peer)
         traffic.add(channel.wire.traffic)
         channel.wire.traffic = traffic
         connection = Libp2pConnection(
             channel,
             address=address,
             inbound=inbound,
-            limits=self._limits,
-            counters=self._counters,
+            limits=self.limits,
+            counters=self.counters,
             on_stream=self._serve,
         )
-        self._connections.setdefault(channel.peer, []).append(connection)
         if inbound:
             self._inbound_by_address[address_key] += 1
-        if len(self._connections[channel.peer]) == 1:
-            self._publish(connection, PeerEventKind.CONNECTED)
+        self._came(connection)
         self._nursery.start_soon(self._run_connection, connection, address_key)
 
     async def _run_connection(self, connection: Libp2pConnection, address_key: str) -> None:
@@ -402,23 +347,8 @@ class Libp2pNetwork:
         finally:
             if connection.inbound:
                 self._inbound_by_address -= Counter((address_key,))
-            others = self._connections[connection.peer]
-            others.remove(connection)
-            if not others:
-                del self._connections[connection.peer]
-                self._counters.gone(connection.peer)
-                self._publish(connection, PeerEventKind.DISCONNECTED)
+            self._went(connection, connection.why)
             connection.gone.set()
-
-    def _publish(self, connection: Libp2pConnection, kind: PeerEventKind) -> None:
-        self._events.publish(PeerEvent(connection.peer, kind, connection.address, connection.inbound))
-        log.info(
-            f"net.peer.{kind.value}",
-            extra={"peer": connection.peer, "address": connection.address, "why": connection.why},
-        )
-
-    def _all_connections(self) -> tuple[Libp2pConnection, ...]:
-        return tuple(connection for some in self._connections.values() for connection in some)
 
     # Streams that peers open
 
@@ -426,8 +356,8 @@ class Libp2pNetwork:
         if self._nursery is None:
             raise MisuseError("the network was not entered")
         # Yamux forgets a stream when it is reset, but its handler may still be at work: that counts, too.
-        if self._serving[stream.peer] >= self._limits.inbound_streams_per_peer_max:
-            self._counters.refuse("inbound-streams-per-peer")
+        if self._serving[stream.peer] >= self.limits.inbound_streams_per_peer_max:
+            self.counters.refuse("inbound-streams-per-peer")
             stream.reset_now()
             return
         self._serving[stream.peer] += 1
@@ -437,25 +367,21 @@ class Libp2pNetwork:
         """Agree on a protocol, run its handler, close. Nothing but `trio.Cancelled` leaves this task."""
         try:
             protocol: str | None = None
-            with trio.move_on_after(self._limits.open_stream_timeout_s):
+            with trio.move_on_after(self.limits.open_stream_timeout_s):
                 protocol = await multistream.answer(stream, self._handlers.__contains__)
             if protocol is None or protocol not in self._handlers:
-                self._counters.refuse("protocol-timeout")
+                self.counters.refuse("protocol-timeout")
                 stream.reset_now()
                 return
             stream.agreed(protocol)
             await self._handlers[protocol](stream)
         except (multistream.NegotiationError, StreamClosedError):
             # A peer that goes away in the middle is no fault of the handler.
-            self._counters.refuse("stream-ended")
+            self.counters.refuse("stream-ended")
             stream.reset_now()
         except Exception as error:
             stream.reset_now()
-            log.warning(
-                "net.handler.failed",
-                extra={"protocol": stream.protocol, "peer": stream.peer, "error": type(error).__name__},
-                exc_info=error,
-            )
+            log_failed_handler(stream, error)
         finally:
             stream.close_now()
             self._serving -= Counter((stream.peer,))

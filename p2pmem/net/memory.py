@@ -26,20 +26,15 @@ import trio
 from p2pmem_protocol.errors import MisuseError
 
 from p2pmem.net.background import background_nursery
-from p2pmem.net.counters import Counters
-from p2pmem.net.events import PeerEvents
-from p2pmem.net.gate import admits
+from p2pmem.net.base import NetworkBase, log_failed_handler
 from p2pmem.net.identity import peer_id_of_ed25519
 from p2pmem.net.memory_wire import CONTROL_BYTES, NEVER, Link, MemoryStream, Wire
 from p2pmem.net.seam import (
-    Gate,
     Handler,
     LimitReachedError,
     NetworkLimits,
     NetworkStatistics,
     NotSpokenError,
-    PeerEvent,
-    PeerEventKind,
     PeerId,
     PeerUnreachableError,
     WrongPeerError,
@@ -169,60 +164,25 @@ class Connection:
         return ours
 
 
-class MemoryNetwork:
+class MemoryNetwork(NetworkBase[Connection]):
     """A node's place in a `MemoryFabric`; implements `seam.Network`. Made and entered by `MemoryFabric.network`."""
 
     def __init__(
         self, fabric: MemoryFabric, name: str, nursery: trio.Nursery, *, limits: NetworkLimits, listen: bool
     ) -> None:
+        super().__init__(fabric.peer_id_of(name), limits)
         self.fabric = fabric
         self.name = name
-        self.limits = limits
-        self.counters = Counters()
         self.listening = listen
         self.down = False
-        self._peer_id = fabric.peer_id_of(name)
         self._nursery = nursery
-        self._handlers: dict[str, Handler] = {}
-        self._gate: Gate | None = None
-        self._connections: dict[PeerId, list[Connection]] = {}
-        self._dialling: dict[PeerId, trio.Lock] = {}
-        self._events = PeerEvents()
-
-    @property
-    def peer_id(self) -> PeerId:
-        return self._peer_id
 
     def addresses(self) -> tuple[str, ...]:
         return (f"/memory/{self.name}/p2p/{self._peer_id}",) if self.listening else ()
 
-    def set_handler(self, protocol: str, handler: Handler) -> None:
-        self._handlers[check_protocol_name(protocol)] = handler
-
-    def remove_handler(self, protocol: str) -> None:
-        self._handlers.pop(protocol, None)
-
-    def set_gate(self, gate: Gate) -> None:
-        self._gate = gate
-
-    def connected(self) -> frozenset[PeerId]:
-        return frozenset(self._connections)
-
-    def peer_events(self) -> trio.MemoryReceiveChannel[PeerEvent]:
-        present = (
-            PeerEvent(peer, PeerEventKind.CONNECTED, connections[0].address, connections[0].inbound)
-            for peer, connections in self._connections.items()
-        )
-        return self._events.subscribe(present)
-
     def statistics(self) -> NetworkStatistics:
-        connections = self.all_connections()
-        return self.counters.snapshot(
-            connections={peer: len(ends) for peer, ends in self._connections.items()},
-            inbound_streams={peer: sum(end.serving for end in ends) for peer, ends in self._connections.items()},
-            inbound_connections=sum(end.inbound for end in connections),
-            half_open=0,
-        )
+        serving = {peer: sum(end.serving for end in ends) for peer, ends in self._connections.items()}
+        return self._statistics(serving, half_open=0)
 
     async def connect(self, address: str, *, expected: PeerId | None) -> PeerId:
         where, peer = peer_of_address(address, expected)
@@ -254,9 +214,6 @@ class MemoryNetwork:
             connection.end(why)
         await trio.lowlevel.checkpoint()
 
-    def all_connections(self) -> tuple[Connection, ...]:
-        return tuple(end for ends in self._connections.values() for end in ends)
-
     def serve(self, connection: Connection, stream: MemoryStream) -> bool:
         """Start the handler of an inbound stream, if there is one and the peer has not too many already."""
         handler = self._handlers.get(stream.protocol)
@@ -273,26 +230,13 @@ class MemoryNetwork:
             await handler(stream)
         except Exception as error:
             stream.reset_now()
-            log.warning(
-                "net.handler.failed",
-                extra={"protocol": stream.protocol, "peer": stream.peer, "error": type(error).__name__},
-                exc_info=error,
-            )
+            log_failed_handler(stream, error)
         finally:
             stream.close_now()
             connection.serving -= 1
 
     def connection_ended(self, connection: Connection, why: str) -> None:
-        ends = self._connections.get(connection.peer, [])
-        if connection not in ends:
-            return
-        ends.remove(connection)
-        if not ends:
-            del self._connections[connection.peer]
-            self.counters.gone(connection.peer)
-            event = PeerEvent(connection.peer, PeerEventKind.DISCONNECTED, connection.address, connection.inbound)
-            self._events.publish(event)
-            log.info("net.peer.disconnected", extra={"peer": connection.peer, "why": why})
+        self._went(connection, why)
 
     def go_down(self, why: str, *, tell: bool) -> None:
         """End everything at once; from now on every call fails and nobody reaches us."""
@@ -302,36 +246,19 @@ class MemoryNetwork:
         self._events.close()
         self._nursery.cancel_scope.cancel()
 
-    def room_for(self, peer: PeerId, *, inbound: bool) -> str | None:
-        """The name of the limit that one more connection would break, or None."""
-        connections = self.all_connections()
-        if len(connections) >= self.limits.connections_max:
-            return "connections"
-        if inbound and sum(end.inbound for end in connections) >= self.limits.inbound_connections_max:
-            return "inbound-connections"
-        if len(self._connections.get(peer, ())) >= self.limits.connections_per_peer_max:
-            return "connections-per-peer"
-        return None
-
     def admits(self, peer: PeerId, *, inbound: bool) -> bool:
         """Limits and gate, counted where they refuse."""
-        full = self.room_for(peer, inbound=inbound)
-        if full is None and not admits(self._gate, peer):
-            full = "gate"
-        if full is not None:
-            self.counters.refuse(full)
-        return full is None
+        why_not = self._why_not(peer, inbound=inbound)
+        if why_not is not None:
+            self.counters.refuse(why_not)
+        return why_not is None
 
     def add(self, connection: Connection) -> None:
-        ends = self._connections.setdefault(connection.peer, [])
-        ends.append(connection)
-        if len(ends) == 1:
-            event = PeerEvent(connection.peer, PeerEventKind.CONNECTED, connection.address, connection.inbound)
-            self._events.publish(event)
+        self._came(connection)
         self._nursery.start_soon(connection.keep)
 
     async def _dial(self, where: str, peer: PeerId) -> None:
-        full = self.room_for(peer, inbound=False)
+        full = self.limit_reached(peer, inbound=False)
         if full is not None:
             raise LimitReachedError(f"limit {full} is reached: disconnect somebody before connecting to {peer}")
         if not self.admits(peer, inbound=False):

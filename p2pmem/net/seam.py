@@ -242,6 +242,9 @@ class Network(Protocol):
     def connected(self) -> frozenset[PeerId]:
         """Who is connected now."""
 
+    def address_of(self, peer: PeerId) -> str:
+        """Where a connected peer was seen, as in `PeerEvent`; empty if it is not connected."""
+
     async def disconnect(self, peer: PeerId, why: str) -> None:
         """Close all connections to `peer`; streams end. Not connected: nothing happens. `why` goes to the log.
 

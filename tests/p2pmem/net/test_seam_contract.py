@@ -68,6 +68,15 @@ async def test_megabytes_arrive_whole_and_in_order(networks: Networks) -> None:
         assert await ask(alice, peer, b"", protocol="/get/1") == content
 
 
+async def test_where_a_connected_peer_was_seen_can_be_asked(networks: Networks) -> None:
+    async with networks.network("alice") as alice, networks.network("bob") as bob:
+        assert alice.address_of(networks.peer_id_of("bob")) == ""
+        peer = await alice.connect(bob.addresses()[0], expected=None)
+        assert alice.address_of(peer) == bob.addresses()[0].rpartition("/p2p/")[0]
+        await alice.disconnect(peer, "enough")
+        assert alice.address_of(peer) == ""
+
+
 async def test_connecting_again_uses_the_connection_that_stands(networks: Networks) -> None:
     async with networks.network("alice") as alice, networks.network("bob") as bob:
         events = bob.peer_events()

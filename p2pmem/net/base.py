@@ -1,0 +1,143 @@
+"""What both networks of the seam have in common: handlers, the gate, who is connected, who is told, what is counted."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Generic, Protocol, TypeVar
+
+import trio
+
+from p2pmem.net.counters import Counters
+from p2pmem.net.events import PeerEvents
+from p2pmem.net.gate import admits
+from p2pmem.net.seam import (
+    Gate,
+    Handler,
+    NetworkLimits,
+    NetworkStatistics,
+    PeerEvent,
+    PeerEventKind,
+    PeerId,
+    Stream,
+    check_protocol_name,
+)
+
+log = logging.getLogger(__name__)
+
+
+class Connected(Protocol):
+    """One connection, as far as keeping count of it goes."""
+
+    @property
+    def peer(self) -> PeerId: ...
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def inbound(self) -> bool: ...
+
+
+C = TypeVar("C", bound=Connected)
+
+
+class NetworkBase(Generic[C]):
+    """The part of `seam.Network` that does not depend on how bytes travel."""
+
+    def __init__(self, peer_id: PeerId, limits: NetworkLimits) -> None:
+        self.limits = limits
+        self.counters = Counters()
+        self._peer_id = peer_id
+        self._handlers: dict[str, Handler] = {}
+        self._gate: Gate | None = None
+        self._connections: dict[PeerId, list[C]] = {}
+        self._dialling: dict[PeerId, trio.Lock] = {}
+        self._events = PeerEvents()
+
+    @property
+    def peer_id(self) -> PeerId:
+        return self._peer_id
+
+    def set_handler(self, protocol: str, handler: Handler) -> None:
+        self._handlers[check_protocol_name(protocol)] = handler
+
+    def remove_handler(self, protocol: str) -> None:
+        self._handlers.pop(protocol, None)
+
+    def set_gate(self, gate: Gate) -> None:
+        self._gate = gate
+
+    def connected(self) -> frozenset[PeerId]:
+        return frozenset(self._connections)
+
+    def address_of(self, peer: PeerId) -> str:
+        connections = self._connections.get(peer)
+        return connections[0].address if connections else ""
+
+    def peer_events(self) -> trio.MemoryReceiveChannel[PeerEvent]:
+        return self._events.subscribe(
+            _event(connections[0], PeerEventKind.CONNECTED) for connections in self._connections.values()
+        )
+
+    def all_connections(self) -> tuple[C, ...]:
+        return tuple(connection for some in self._connections.values() for connection in some)
+
+    def _statistics(self, inbound_streams: Mapping[PeerId, int], half_open: int) -> NetworkStatistics:
+        return self.counters.snapshot(
+            connections={peer: len(some) for peer, some in self._connections.items()},
+            inbound_streams=dict(inbound_streams),
+            inbound_connections=sum(connection.inbound for connection in self.all_connections()),
+            half_open=half_open,
+        )
+
+    def limit_reached(self, peer: PeerId, *, inbound: bool) -> str | None:
+        """The name of the limit that one more connection would break, or None."""
+        connections = self.all_connections()
+        if len(connections) >= self.limits.connections_max:
+            return "connections"
+        if inbound and sum(connection.inbound for connection in connections) >= self.limits.inbound_connections_max:
+            return "inbound-connections"
+        if len(self._connections.get(peer, ())) >= self.limits.connections_per_peer_max:
+            return "connections-per-peer"
+        return None
+
+    def _why_not(self, peer: PeerId, *, inbound: bool) -> str | None:
+        """Why a proven peer may not be connected, by limits and gate, or None."""
+        limit = self.limit_reached(peer, inbound=inbound)
+        return "gate" if limit is None and not admits(self._gate, peer) else limit
+
+    def _came(self, connection: C) -> None:
+        """Keep count of a connection, and tell when it is the first to its peer."""
+        some = self._connections.setdefault(connection.peer, [])
+        some.append(connection)
+        if len(some) == 1:
+            self._events.publish(_event(connection, PeerEventKind.CONNECTED))
+            log.info("net.peer.connected", extra={"peer": connection.peer, "address": connection.address})
+
+    def _went(self, connection: C, why: str) -> None:
+        """The opposite; a connection that is not counted any more is none."""
+        some = self._connections.get(connection.peer, [])
+        if connection not in some:
+            return
+        some.remove(connection)
+        if not some:
+            del self._connections[connection.peer]
+            self.counters.gone(connection.peer)
+            self._events.publish(_event(connection, PeerEventKind.DISCONNECTED))
+            log.info(
+                "net.peer.disconnected", extra={"peer": connection.peer, "address": connection.address, "why": why}
+            )
+
+
+def _event(connection: Connected, kind: PeerEventKind) -> PeerEvent:
+    return PeerEvent(connection.peer, kind, connection.address, connection.inbound)
+
+
+def log_failed_handler(stream: Stream, error: Exception) -> None:
+    """Code of the node raised on a peer's stream: its stream is reset, and this is all that comes of it."""
+    log.warning(
+        "net.handler.failed",
+        extra={"protocol": stream.protocol, "peer": stream.peer, "error": type(error).__name__},
+        exc_info=error,
+    )
