@@ -271,6 +271,7 @@ def show_status(status: NodeStatus) -> str:
             ("graphs", str(status.graphs)),
             ("items", str(status.items)),
             ("position", f"{status.position}{f', the store is {behind} behind' if behind else ''}"),
+            ("refused", ", ".join(f"{it.where} {it.reason} {it.count}" for it in status.refused)),
             ("peers", str(len(status.peers))),
             ("chain", status.chain or "none"),
             ("partial", "this node cannot store all it is sent" if status.partial else ""),

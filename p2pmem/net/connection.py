@@ -451,7 +451,7 @@ class Libp2pConnection:
         self._counters.refuse(reason)
         log.warning(
             "net.connection.refused",
-            extra={"reason": reason, "peer": self.peer, "address": self.address, "text": text},
+            extra={"reason": reason, "address": self.address, "peer": self.peer, "text": text},
         )
         self.end(text)
 

@@ -95,7 +95,8 @@ class Penalties:
         """Count a refusal; when it is the sender's fault, end the connection and close the door for a while."""
         self.reasons[refused.reason] += 1
         reason = refused.reason.name.lower()
-        log.warning("peer.refused", extra={"peer": peer, "reason": reason, "penalty": refused.penalty.value})
+        facts = {"reason": reason, "address": self._network.address_of(peer), "peer": peer}
+        log.warning("peer.refused", extra={**facts, "penalty": refused.penalty.value})
         if refused.penalty is Penalty.NONE:
             return
         limits, now_ms, before = self._limits, self._clock.now_ms(), self._bans.get(peer)

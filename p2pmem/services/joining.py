@@ -243,7 +243,8 @@ class Joining:
         who say nothing cannot keep out somebody who does."""
         if self._answering + len(self._silent) >= self._limits.join_streams_max:
             if not self._silent:
-                log.warning("join.refused", extra={"peer": stream.peer, "reason": "join-streams"})
+                address = self._network.address_of(stream.peer)
+                log.warning("join.refused", extra={"reason": "join-streams", "address": address, "peer": stream.peer})
                 return None
             self._silent.pop(0).cancel()
         with trio.move_on_after(self._limits.join_ask_timeout_s) as place:

@@ -45,7 +45,7 @@ from p2pmem.face import (
     TrustView,
     VersionView,
 )
-from p2pmem.face_peers import DelegationView, PeerDetail, RevocationView
+from p2pmem.face_peers import DelegationView, PeerDetail, ReasonCount, RevocationView
 
 from .memory_trust import MemoryTrust
 
@@ -138,6 +138,7 @@ class MemoryFace(MemoryTrust):
             chain="",
             partial=False,
             warnings=("the disk is nearly full",),
+            refused=(ReasonCount("network", "handshake", 3), ReasonCount("peer", "bad-signature", 1)),
         )
 
     async def found(self, new: NewGraph) -> GraphView:

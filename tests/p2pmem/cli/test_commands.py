@@ -293,6 +293,10 @@ async def test_status_says_the_name_of_the_network_and_how_its_id_begins(node: N
     assert "network    main (0x5a5a5a5a...)" in (await node("status")).out
 
 
+async def test_status_counts_what_was_refused_by_reason(node: Node) -> None:
+    assert "refused    network handshake 3, peer bad-signature 1" in (await node("status")).out
+
+
 async def test_a_peer_is_banned_shown_and_let_in_again(node: Node) -> None:
     assert "no peer is connected or banned" in (await node("peer", "list")).out
     assert "for good" in (await node("peer", "ban", PEER)).out

@@ -1,0 +1,93 @@
+"""One line of the log for each refusal, which programs that block addresses can read."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import re
+from pathlib import Path
+
+import pytest
+import trio
+from p2pmem_jobs import SystemClock
+from p2pmem_protocol.errors import Reason, RefusedError
+
+from p2pmem.cli.logs import LineFormatter
+from p2pmem.net.libp2p_host import Libp2pNetwork
+from p2pmem.net.penalties import Penalties
+from p2pmem.net.seam import PeerId
+from tests.attacks.raw import ATTACKER_HOST, WINDOW, frame
+
+from .attacker import dial, secured, until_closed, victim
+from .helpers import until
+from .test_penalties import Kept
+
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "host.md"
+FORGED = RefusedError(Reason.BAD_SIGNATURE, "a signature that is none")
+BEHIND = RefusedError(Reason.NOT_LISTED, "not listed here")
+
+
+def patterns() -> list[re.Pattern[str]]:
+    """The expressions of the document, with fail2ban's word for an address as fail2ban reads it."""
+    lines = [line.strip() for line in DOCUMENT.read_text().splitlines()]
+    words = [line.removeprefix("failregex = ") for line in lines if line.removeprefix("failregex = ").startswith("^")]
+    assert len(words) == 3
+    return [re.compile(line.replace("<ADDR>", r"(?P<ADDR>[0-9a-fA-F:.]+)")) for line in words]
+
+
+def caught(records: list[logging.LogRecord]) -> list[str]:
+    """The addresses that the expressions find in the lines of `p2pmem run`."""
+    lines = [LineFormatter().format(record) for record in records]
+    assert all("\n" not in line for line in lines)
+    return [found["ADDR"] for line in lines for pattern in patterns() if (found := pattern.search(line))]
+
+
+async def test_a_bad_handshake_and_a_broken_connection_name_the_address(caplog: pytest.LogCaptureFixture) -> None:
+    async with victim() as network:
+        stream = await dial(network)
+        await stream.send_all(b'\x13" address="/ip4/1.2.3.4/tcp/1"\n\r\n')
+        with contextlib.suppress(trio.BrokenResourceError):
+            while await stream.receive_some():
+                pass
+        await stream.aclose()
+        channel = await secured(network)
+        await channel.write(frame(WINDOW, 0, 1, 0, version=9))
+        await until_closed(channel.wire)
+        await until(lambda: sum(network.statistics().refused.values()) == 2)
+    assert caught(caplog.records) == [ATTACKER_HOST] * 2
+
+
+@pytest.mark.parametrize(("refused", "addresses"), [(FORGED, [ATTACKER_HOST]), (BEHIND, [])])
+async def test_only_what_is_held_against_a_peer_is_caught(
+    caplog: pytest.LogCaptureFixture, refused: RefusedError, addresses: list[str]
+) -> None:
+    async with victim() as network:
+        channel = await secured(network)
+        await until(lambda: bool(network.connected()))
+        (peer,) = network.connected()
+        assert network.address_of(peer).startswith(f"/ip4/{ATTACKER_HOST}/tcp/")
+        assert network.address_of(PeerId("nobody")) == ""
+        Penalties(network, Kept(), SystemClock()).punish(peer, refused)
+        channel.wire.close()
+    assert caught(caplog.records) == addresses
+
+
+def test_what_a_peer_says_cannot_put_another_address_into_the_line(caplog: pytest.LogCaptureFixture) -> None:
+    said = '" address="/ip4/1.2.3.4/tcp/1"\n2026 warning net.refused reason="x" address="/ip4/1.2.3.4/tcp/1"'
+    more = {"reason": "broken-protocol", "address": "/ip4/192.0.2.9/tcp/1", "peer": "p", "text": said}
+    logging.getLogger("p2pmem.test").warning("net.connection.refused", extra=more)
+    assert caught(caplog.records) == ["192.0.2.9"]
+
+
+async def test_an_address_of_six_is_caught_too(caplog: pytest.LogCaptureFixture) -> None:
+    try:
+        network = Libp2pNetwork(identity_seed=hashlib.sha256(b"six").digest(), listen=("/ip6/::1/tcp/0",))
+        async with network:
+            stream = await dial(network, local_address="::1")
+            await stream.send_all(b"nonsense\r\n")
+            await until(lambda: network.statistics().refused.get("handshake") == 1)
+            await stream.aclose()
+    except OSError as error:
+        pytest.skip(f"this machine has no ::1: {error}")
+    assert caught(caplog.records) == ["::1"]
