@@ -31,6 +31,8 @@ label = "{label}"
 listen = "{listen}"
 # Public addresses to put into invites, when they differ from where we listen (behind NAT, say). Comma between them.
 announce = ""
+# Members to dial from the start and for ever, besides those met before. /ip4/.../tcp/.../p2p/12D3Koo..., comma between.
+bootstrap = ""
 # Find members on the same local network by multicast DNS. Others there then see that a peer is here, and nothing else.
 mdns = false
 
@@ -79,6 +81,7 @@ class Config:
     label: str = ""
     listen: str = "/ip4/127.0.0.1/tcp/0"
     announce: tuple[str, ...] = ()
+    bootstrap: tuple[str, ...] = ()
     mdns: bool = False
     http_host: str = "127.0.0.1"
     http_port: int = 0
@@ -99,6 +102,11 @@ class Config:
         ReviewSettings(self.review_policy, self.review_shapes, self.review_command, self.review_timeout_s)
         if self.free_disk_min_mb < 0:
             raise MisuseError(f"disk.free_min_mb is {self.free_disk_min_mb}: 0 and more are possible")
+        for address in self.bootstrap:
+            if not (address.startswith("/") and "/p2p/" in address):
+                raise MisuseError(
+                    f"peer.bootstrap has {address!r}: a whole one is needed: /ip4/.../tcp/.../p2p/12D3Koo..."
+                )
         if not 0 <= self.http_port <= 65_535:
             raise MisuseError(f"http.port is {self.http_port}: 0 to 65535 are possible")
         if bool(self.chain_rpc) != bool(self.chain_contract):
@@ -115,6 +123,7 @@ _PLACES: Final = {
     "label": ("node", "label"),
     "listen": ("peer", "listen"),
     "announce": ("peer", "announce"),
+    "bootstrap": ("peer", "bootstrap"),
     "mdns": ("peer", "mdns"),
     "http_host": ("http", "host"),
     "http_port": ("http", "port"),

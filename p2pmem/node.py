@@ -101,6 +101,8 @@ class NodeSettings:
     network: str
     label: str = ""
     announce: tuple[str, ...] = ()
+    bootstrap: tuple[str, ...] = ()
+    """Where members are dialled from the start, besides those met before."""
     review: ReviewSettings = field(default_factory=ReviewSettings)
     renews_own_shares: bool = False
     free_disk_min_bytes: int = FREE_DISK_MIN_BYTES
@@ -426,6 +428,8 @@ class _Built:
         nursery.start_soon(self._penalties.run)
         await nursery.start(self._exchange.run)
         self._joining.start()
+        for address in self._settings.bootstrap:
+            self._exchange.dialer.want(address)
         self._joining.dial_known()
 
     def _chores(self) -> tuple[Chore, ...]:
@@ -564,6 +568,7 @@ async def run_node(
         config.network,
         config.label,
         config.announce,
+        config.bootstrap,
         config.review,
         renews_own_shares=config.share_renew,
         free_disk_min_bytes=config.free_disk_min_mb * 1_000_000,

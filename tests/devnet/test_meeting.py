@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+
 import pytest
-from p2pmem_devnet.cluster import Cluster
+from p2pmem_devnet.cluster import NETWORK, Cluster
 from p2pmem_devnet.cluster_node import ClusterNode
+from p2pmem_jobs import InlineBlocking
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.join import Invite
 
 from p2pmem.face import MemberChange, NewGraph, NewMember
+from p2pmem.keyring import Keyring
+from p2pmem.node import NodeSettings, Surroundings, open_node
 
 BARE = pytest.mark.cluster(n=1, found=False)
 THREE = pytest.mark.cluster(n=3)
@@ -68,6 +74,26 @@ async def test_an_invite_without_rights_from_behind_nat_leads_to_a_member_that_c
     await new.face.join(invite, label="new")
     asset = await new.share("ex:new ex:is ex:here .")
     await cluster.until_seen(asset, bo)
+
+
+@BARE
+@pytest.mark.parametrize("named", [True, False])
+async def test_a_node_that_knows_no_address_any_more_dials_those_of_its_settings(cluster: Cluster, named: bool) -> None:
+    middle, (bo, *_) = await star(cluster)
+    await cluster.stop(bo)
+    places = bo.disk.places()
+    assert places.ledger is not None
+    with closing(sqlite3.connect(places.ledger)) as database:
+        database.execute("DELETE FROM peer_address")
+        database.commit()
+    addresses = middle.inside.network.addresses() if named else ()
+    settings = NodeSettings(NETWORK, "bo", bootstrap=addresses)
+    surroundings = Surroundings(blocking=InlineBlocking(), clock=bo.clock, inline=True)
+    network = cluster.fabric.network("bo", listen=False)
+    async with open_node(settings, Keyring.of(bo.key), network, places, surroundings) as node:
+        await cluster.advance(minutes=2)
+        met = {it.peer for it in node.services.sessions.all()}
+        assert met == ({middle.inside.network.peer_id} if named else set())
 
 
 @THREE

@@ -139,6 +139,15 @@ def test_settings_are_shown_with_their_origin(
     assert settings["node.label"] == {"name": "node.label", "value": "Alice", "origin": "file"}
     assert settings["http.port"] == {"name": "http.port", "value": 99, "origin": "P2PMEM_HTTP_PORT"}
     assert "P2PMEM_HTTP_PORT" in run_here(capsys, "config", "show", "--home", str(tmp_path)).out
+    monkeypatch.setenv("P2PMEM_PEER_BOOTSTRAP", "/ip4/192.0.2.7/tcp/4001")
+    said = run_here(capsys, "config", "show", "--home", str(tmp_path))
+    assert said.code == Exit.MISUSE
+    assert "peer.bootstrap" in said.err
+    monkeypatch.setenv("P2PMEM_PEER_BOOTSTRAP", "/dns/a.example/tcp/1/p2p/12D3Koo, /ip4/192.0.2.7/tcp/1/p2p/12D3Koo")
+    assert load(tmp_path / "config.toml").bootstrap == (
+        "/dns/a.example/tcp/1/p2p/12D3Koo",
+        "/ip4/192.0.2.7/tcp/1/p2p/12D3Koo",
+    )
     (tmp_path / "config.toml").write_text("[node]\ncolour = 1\n")
     said = run_here(capsys, "config", "show", "--home", str(tmp_path))
     assert said.code == Exit.MISUSE
