@@ -306,6 +306,24 @@ async def test_a_router_that_fails_is_started_anew_with_its_topics(networks: Net
         await until(lambda: inbox.got == [b"again"])
 
 
+async def test_what_is_said_after_a_restart_is_new_however_much_was_said_before(networks: Networks) -> None:
+    """Peers tell messages apart by author and number. Numbers that begin anew with the second would repeat some."""
+    seed = hashlib.sha256(b"sender").digest()
+    async with nodes(networks, 1) as (receiver,):
+        inbox = Inbox()
+        await receiver.topics.subscribe("open", inbox)
+        for life in range(2):
+            async with networks.network("sender") as network, open_gossip(network, identity_seed=seed) as topics:
+                await network.connect(receiver.network.addresses()[0], expected=None)
+                await topics.subscribe("open", Inbox())
+                await until(lambda topics=topics: bool(topics.neighbours("open")))  # type: ignore[misc]
+                said = [b"life %d, number %d" % (life, number) for number in range(20)]
+                for words in said:
+                    await topics.publish("open", words)
+                await until(lambda said=said: inbox.got[-1:] == said[-1:])  # type: ignore[misc]
+            assert inbox.got[-20:] == said
+
+
 async def test_misuse_is_told_before_anything_is_sent(networks: Networks) -> None:
     async with nodes(networks, 1) as (node,):
         with pytest.raises(MisuseError):
