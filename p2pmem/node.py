@@ -298,7 +298,7 @@ class _Built:
             papers=papers,
             dialer=self._exchange.dialer,
             announce=self._announce,
-            names_of=self._sessions.names_of,
+            sessions=self._sessions,
             penalise=self._penalties.punish,
             limits=self._settings.limits,
         )

@@ -38,7 +38,14 @@ from p2pmem_protocol.frames import (
     RoundMessage,
     RoundOpen,
 )
-from p2pmem_protocol.hello import JOIN_PROTOCOL, MEMBER_PROTOCOL, SYNC_PROTOCOL, Greeting, Proof
+from p2pmem_protocol.hello import (
+    JOIN_PROTOCOL,
+    MEMBER_PROTOCOL,
+    RELAY_PROTOCOL,
+    SYNC_PROTOCOL,
+    Greeting,
+    Proof,
+)
 from p2pmem_protocol.join import TOKEN_BYTES, Answer, Ask, Reply
 from p2pmem_protocol.keys import Key
 from p2pmem_protocol.kinds import Kind
@@ -130,7 +137,7 @@ class Outsider:
         self._clock = SystemClock()
         self._told: dict[PeerId, bytes] = {}
         self._was_told = trio.Event()
-        for protocol in (*STOCK_PROTOCOLS, MEMBER_PROTOCOL, SYNC_PROTOCOL, JOIN_PROTOCOL):
+        for protocol in (*STOCK_PROTOCOLS, MEMBER_PROTOCOL, SYNC_PROTOCOL, JOIN_PROTOCOL, RELAY_PROTOCOL):
             network.set_handler(protocol, self._hear)
 
     async def _hear(self, stream: Stream) -> None:

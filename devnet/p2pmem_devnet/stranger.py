@@ -17,7 +17,14 @@ from p2pmem_protocol import frames
 from p2pmem_protocol.credential import Carry
 from p2pmem_protocol.errors import OutsideError
 from p2pmem_protocol.frames import AskHeaders, Fetch, FetchPart, Frame, GraphState, Heads, Message, Peers, RoundOpen
-from p2pmem_protocol.hello import JOIN_PROTOCOL, MEMBER_PROTOCOL, SYNC_PROTOCOL, Greeting, Proof
+from p2pmem_protocol.hello import (
+    JOIN_PROTOCOL,
+    MEMBER_PROTOCOL,
+    RELAY_PROTOCOL,
+    SYNC_PROTOCOL,
+    Greeting,
+    Proof,
+)
 from p2pmem_protocol.join import TOKEN_BYTES, Ask
 from p2pmem_protocol.keys import Key
 from p2pmem_protocol.kinds import Kind
@@ -54,7 +61,7 @@ class Stranger:
         await self.ask(address, *self._questions(graph, known))
         await self.join(address, graph, bytes(TOKEN_BYTES))
         await self.join(address, GraphId(bytes(32)), b"")
-        for protocol in (MEMBER_PROTOCOL, SYNC_PROTOCOL, JOIN_PROTOCOL):
+        for protocol in (MEMBER_PROTOCOL, SYNC_PROTOCOL, JOIN_PROTOCOL, RELAY_PROTOCOL):
             await self.garbage(address, protocol)
             await self.silence(address, protocol)
         await self.flood(address)

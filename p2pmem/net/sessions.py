@@ -172,6 +172,10 @@ class Sessions:
             )
         return frozenset(names)
 
+    def peers_of(self, name: Address) -> tuple[PeerId, ...]:
+        """Whose nodes may use the membership of `name` now, of those that hello is done with."""
+        return tuple(it.peer for it in self.all() if name in self.names_of(it.speakers, it.peer))
+
     async def open(self, peer: PeerId) -> None:
         """Do hello as the one who dialled, and serve the session until it ends. If one stands, wait for its end.
 

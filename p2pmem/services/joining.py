@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
+from math import inf
 from typing import Final
 
 import trio
 from p2pmem_protocol.errors import MisuseError, OutsideError, Reason, RefusedError
 from p2pmem_protocol.hashing import keccak256
-from p2pmem_protocol.hello import JOIN_PROTOCOL, Greeting, Proof, Speakers, may_speak
+from p2pmem_protocol.hello import JOIN_PROTOCOL, RELAY_PROTOCOL, Greeting, Proof, may_speak
 from p2pmem_protocol.join import ADDRESSES_MAX, ANSWER_BYTES_MAX, TOKEN_BYTES, Answer, Ask, Chain, Invite, Reply
 from p2pmem_protocol.names import Address, GraphId, GraphName
 from p2pmem_protocol.roster import Access, Member, Role
@@ -26,13 +28,13 @@ from p2pmem.net.dialer import Dialer
 from p2pmem.net.framing import FrameReader, send_frames
 from p2pmem.net.limits import PeerLimits
 from p2pmem.net.seam import Network, PeerId, Stream
-from p2pmem.services.membership import TOGETHER_S, Membership
+from p2pmem.net.sessions import Sessions
+from p2pmem.services.join_streams import ANSWER_S_MAX, RELAY_S, Places, ask_owner, hear_relayed
+from p2pmem.services.membership import Membership
 from p2pmem.services.papers import OwnPapers
 
 log = logging.getLogger(__name__)
 
-ANSWER_S_MAX: Final = 5.0 + TOGETHER_S
-"""Who joins may have to wait until others are listed with it."""
 ASK_AGAIN_S: Final = 2.0
 JOIN_S_MAX: Final = 60.0
 USES_MAX: Final = 1_000
@@ -65,11 +67,14 @@ class Joining:
         papers: OwnPapers,
         dialer: Dialer,
         announce: Callable[[], tuple[str, ...]],
-        names_of: Callable[[Speakers, PeerId], frozenset[Address]],
+        sessions: Sessions,
         penalise: Callable[[PeerId, RefusedError], None],
         limits: PeerLimits,
     ) -> None:
-        self._names_of = names_of
+        self._names_of = sessions.names_of
+        self._peers_of = sessions.peers_of
+        self._may_have = sessions.may_have
+        self._session_of = sessions.get
         self._network = network
         self._ledger = ledger
         self._rosters = rosters
@@ -79,13 +84,13 @@ class Joining:
         self._announce = announce
         self._penalise = penalise
         self._limits = limits
-        self._silent: list[trio.CancelScope] = []
-        self._answering = 0
+        self._places = Places(limits.join_streams_max)
         self._remembered: dict[tuple[GraphId, PeerId], str] = {}
 
     def start(self) -> None:
-        """From now on, answer who opens a join stream."""
+        """From now on, answer who opens a join stream, and members that pass a question on."""
         self._network.set_handler(JOIN_PROTOCOL, self._serve)
+        self._network.set_handler(RELAY_PROTOCOL, self._serve_relayed)
 
     # Inviting
 
@@ -95,14 +100,14 @@ class Joining:
         `roles` 0 makes one without a token: it leads who is listed already to this node, and gives nobody a right.
         """
         addresses = self._announce()
-        if not roles and not addresses:
-            # Any member can lead in who is listed. Where others are is told only by who cannot be reached itself.
+        if not addresses:
+            # Members that can be reached pass on what is asked. Where they are is told only by who cannot be reached.
             addresses = tuple(self.known_addresses(graph.id))[:ADDRESSES_MAX]
         if not addresses:
             raise MisuseError(
-                "this node listens nowhere that others could reach, so nobody could use the invite: set peer.listen to "
-                "an address of this machine, or peer.announce to the one under which a router passes connections on; "
-                "or list the new member, and let a member that can be reached make an invite without roles"
+                "this node listens nowhere that others could reach, and knows no member that does, so nobody could use "
+                "the invite: set peer.listen to an address of this machine, or peer.announce to the one under which a "
+                "router passes connections on"
             )
         if graph.head is None:
             raise MisuseError(f"{graph.name} has no roster here yet: {graph.trouble}")
@@ -227,44 +232,79 @@ class Joining:
         """Hear one question and answer it. What has no room or takes too long gets no word."""
         try:
             data = await self._hear(stream)
-            if data is not None:
-                self._answering += 1
-                try:
-                    await self._say(stream, data)
-                finally:
-                    self._answering -= 1
+            if data is None:
+                return
+            heard_s = trio.current_time()
+            ask = Ask.decode(data, self._ledger.network, stream.peer)
+            answer: Answer | None = None
+            with self._places.busy(), trio.move_on_after(RELAY_S + ANSWER_S_MAX):
+                answer = await self._answer(ask, stream.peer, question=data)
+            if answer is not None and answer.reply is Reply.NO and ask.token:
+                answer = await self._no_in_time(heard_s + RELAY_S)
+            if answer is not None:
+                await self._say(stream, answer)
         except RefusedError as refused:
             self._penalise(stream.peer, refused)
         except OutsideError as error:
             log.info("join.broke", extra={"peer": stream.peer, "why": type(error).__name__})
 
     async def _hear(self, stream: Stream) -> bytes | None:
-        """The question, or None. Where all places are taken, whoever has been silent for longest loses his: strangers
-        who say nothing cannot keep out somebody who does."""
-        if self._answering + len(self._silent) >= self._limits.join_streams_max:
-            if not self._silent:
-                address = self._network.address_of(stream.peer)
-                log.warning("join.refused", extra={"reason": "join-streams", "address": address, "peer": stream.peer})
-                return None
-            self._silent.pop(0).cancel()
-        with trio.move_on_after(self._limits.join_ask_timeout_s) as place:
-            self._silent.append(place)
-            try:
-                return await FrameReader(stream, frame_max_bytes=self._limits.join_ask_max_bytes).receive()
-            finally:
-                if place in self._silent:
-                    self._silent.remove(place)
-        log.info("join.silent", extra={"peer": stream.peer})
-        return None
+        """The question, or None when there is no room for it or it does not come."""
+        if not self._places.make_room():
+            address = self._network.address_of(stream.peer)
+            log.warning("join.refused", extra={"reason": "join-streams", "address": address, "peer": stream.peer})
+            return None
+        heard: bytes | None = None
+        with self._places.idle(self._limits.join_ask_timeout_s):
+            heard = await FrameReader(stream, frame_max_bytes=self._limits.join_ask_max_bytes).receive()
+        if heard is None:
+            log.info("join.silent", extra={"peer": stream.peer})
+        return heard
 
-    async def _say(self, stream: Stream, data: bytes) -> None:
+    async def _no_in_time(self, at_s: float) -> Answer | None:
+        """The one NO, when it is time for it; None when the place is needed before."""
+        answer: Answer | None = None
+        with self._places.idle(inf):
+            await trio.sleep_until(at_s)
+            answer = Answer(Reply.NO)
+        return answer
+
+    async def _say(self, stream: Stream, answer: Answer) -> None:
         with trio.move_on_after(ANSWER_S_MAX):
-            answer = await self._answer(Ask.decode(data, self._ledger.network, stream.peer), stream.peer)
             await send_frames(stream, answer.encode())
             await stream.close_write()
 
-    async def _answer(self, ask: Ask, peer: PeerId) -> Answer:
-        """LISTED with the roster, WAITING, OPEN with the roster (rule J2), or the one NO that says nothing."""
+    async def _serve_relayed(self, stream: Stream) -> None:
+        """Answer a question that a member passes on, if it is about a graph of both."""
+        if self._session_of(stream.peer) is None:
+            return
+        try:
+            with trio.move_on_after(ANSWER_S_MAX):
+                heard = await hear_relayed(stream, self._limits.join_ask_max_bytes)
+                if heard is None:
+                    return
+                asker, question = heard
+                ask = Ask.decode(question, self._ledger.network, asker)
+                is_good = partial(send_frames, stream, b"")
+                if self._may_have(stream.peer, ask.graph):
+                    await self._say(stream, await self._answer(ask, asker, token_is_good=is_good))
+        except RefusedError as refused:
+            self._penalise(stream.peer, refused)
+        except OutsideError as error:
+            log.info("join.relay_broke", extra={"peer": stream.peer, "why": type(error).__name__})
+
+    async def _answer(
+        self,
+        ask: Ask,
+        peer: PeerId,
+        *,
+        question: bytes | None = None,
+        token_is_good: Callable[[], Awaitable[None]] | None = None,
+    ) -> Answer:
+        """LISTED with the roster, WAITING, OPEN with the roster (rule J2), or the one NO that says nothing.
+
+        `question`: the bytes to pass on to the owner, if it is not here. `token_is_good` is called before listing.
+        """
         now_ms = self._ledger.clock.now_ms()
         may_speak(Greeting.ours(self._ledger.network, now_ms), ask.greeting)
         names = self._names_of(ask.proof.check(now_ms), peer)
@@ -277,10 +317,29 @@ class Joining:
             return Answer(Reply.LISTED, self._chain(graph))
         answer = Answer(Reply.NO)
         if ask.token and names and self._membership.is_owner_here(graph):
-            answer = await self._use_token(graph, ask, min(names), peer)
+            answer = await self._use_token(graph, ask, min(names), peer, token_is_good)
+        elif ask.token and names and question is not None:
+            answer = await self._pass_on(graph, graph.head.header.owner, peer, question)
         if answer.reply is Reply.NO and graph.head.body.limits.access is Access.OPEN:
             return Answer(Reply.OPEN, self._chain(graph))
         return answer
+
+    async def _pass_on(self, graph: LedgerGraph, owner: Address, asker: PeerId, question: bytes) -> Answer:
+        """What the owner's node says to it, over a connection that stands. NO when there is none."""
+        peer = next((it for it in self._peers_of(owner) if it != asker), None)
+        if peer is None:
+            return Answer(Reply.NO)
+        try:
+            answer = await ask_owner(self._network, peer, asker, question)
+            if answer is not None and answer.chain is not None:
+                await self._rosters.adopt(graph.name, answer.chain.headers, answer.chain.parts)
+            log.info("join.passed_on", extra={"graph": str(graph.name), "peer": asker})
+            return answer or Answer(Reply.NO)
+        except RefusedError as refused:
+            self._penalise(peer, refused)
+        except OutsideError as error:
+            log.info("join.relay_broke", extra={"peer": peer, "why": type(error).__name__})
+        return Answer(Reply.NO)
 
     async def _adopt_newer(self, graph: LedgerGraph, chain: Chain, names: frozenset[Address]) -> bool:
         """Rule J1: a chain that lists the asker and extends what is held here is adopted."""
@@ -298,7 +357,14 @@ class Joining:
         assert graph.head is not None
         return Chain(graph.headers.chain_to(graph.head.id), graph.head.body.parts)
 
-    async def _use_token(self, graph: LedgerGraph, ask: Ask, agent: Address, peer: PeerId) -> Answer:
+    async def _use_token(
+        self,
+        graph: LedgerGraph,
+        ask: Ask,
+        agent: Address,
+        peer: PeerId,
+        is_good: Callable[[], Awaitable[None]] | None,
+    ) -> Answer:
         now_ms = self._ledger.clock.now_ms()
         token_hash = keccak256(ask.token)
 
@@ -315,6 +381,8 @@ class Joining:
         used = await self._ledger.database.write(use)
         if used is None:
             return Answer(Reply.NO)
+        if is_good is not None:
+            await is_good()
         roles, asks = Role(used[0]), used[1]
         if asks:
             return await self._note_request(graph, agent, ask.label, roles, peer)

@@ -45,6 +45,7 @@ KINDS_MAX: Final = 256
 MEMBER_PROTOCOL: Final = "/p2pmem/member/1"
 SYNC_PROTOCOL: Final = "/p2pmem/sync/1"
 JOIN_PROTOCOL: Final = "/p2pmem/join/1"
+RELAY_PROTOCOL: Final = "/p2pmem/join-for/1"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
+from dataclasses import replace
 
 import pytest
+import trio
 from p2pmem_devnet.cluster import NETWORK, Cluster
 from p2pmem_devnet.cluster_node import ClusterNode
 from p2pmem_jobs import InlineBlocking
-from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.errors import MisuseError, OutsideError, Reason
+from p2pmem_protocol.hello import RELAY_PROTOCOL
 from p2pmem_protocol.join import Invite
+from p2pmem_protocol.names import GraphName
 
 from p2pmem.face import MemberChange, NewGraph, NewMember
 from p2pmem.keyring import Keyring
+from p2pmem.net.framing import encode_frames
+from p2pmem.net.memory_wire import Link
 from p2pmem.node import NodeSettings, Surroundings, open_node
+from p2pmem.services.join_streams import RELAY_S
 
 BARE = pytest.mark.cluster(n=1, found=False)
 THREE = pytest.mark.cluster(n=3)
@@ -51,6 +58,102 @@ async def test_one_reachable_member_in_the_middle_is_enough(cluster: Cluster) ->
     await cluster.restart(middle)
     await cluster.advance(minutes=2)
     await cluster.until_seen(asset, *cluster.nodes)
+
+
+async def owner_behind_nat(cluster: Cluster) -> tuple[ClusterNode, ClusterNode]:
+    """A graph whose owner only dials, and a member in the middle that can be reached."""
+    (middle,) = cluster.nodes
+    owner = await cluster.add("owner", listens=False)
+    members = (NewMember(str(middle.address), ("writer",), "middle"),)
+    cluster.graph = (await owner.face.found(NewGraph("mine", members=members))).graph
+    peer = await owner.inside.network.connect(middle.inside.network.addresses()[0], expected=None)
+    chain = owner.inside.ledger.graph(GraphName.parse(cluster.graph).id)
+    assert chain.head is not None
+    await middle.inside.services.joining._rosters.adopt(
+        chain.name, chain.headers.chain_to(chain.head.id), chain.head.body.parts
+    )
+    owner.inside.exchange.dialer.want(middle.inside.network.addresses()[0])
+    await cluster.settled()
+    assert sessions(owner) == {peer}
+    return middle, owner
+
+
+@BARE
+async def test_a_member_in_the_middle_passes_a_join_on_to_an_owner_behind_nat(cluster: Cluster) -> None:
+    middle, owner = await owner_behind_nat(cluster)
+    invite = await owner.face.invite(cluster.graph, roles=("writer",), uses=2, life_ms=60_000)
+    assert Invite.parse(invite).addresses == middle.inside.network.addresses()
+    # The second one is listed some seconds after the first, later than a wrong token would have had its answer.
+    laptop, other_laptop = [await cluster.add(name, listens=False) for name in ("laptop", "other")]
+    await laptop.face.join(invite, label="laptop")
+    await other_laptop.face.join(invite, label="other")
+    members = (await owner.face.graph(cluster.graph)).members
+    assert {it.label for it in members} >= {"laptop", "other"}
+    for one, other in ((laptop, owner), (owner, laptop), (laptop, other_laptop)):
+        asset = await one.share(f"ex:{one.name} ex:says ex:so .")
+        await cluster.until_seen(asset, other, middle)
+    # The invite is used up, for the next one as for the owner.
+    late = await cluster.add("late", listens=False)
+    with pytest.raises(MisuseError, match="used up"):
+        await late.face.join(invite, label="late")
+
+
+@BARE
+async def test_a_request_that_is_passed_on_waits_for_the_owner_and_is_approved(cluster: Cluster) -> None:
+    _, owner = await owner_behind_nat(cluster)
+    invite = await owner.face.invite(cluster.graph, roles=("writer",), uses=1, life_ms=600_000, ask=True)
+    laptop = await cluster.add("laptop", listens=False)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lambda: laptop.face.join(invite, label="laptop"))
+        while not (waiting := await owner.face.join_requests(cluster.graph)):
+            await cluster.advance(seconds=1)
+        assert [(it.agent, it.label) for it in waiting] == [(str(laptop.address), "laptop")]
+        await owner.face.decide_join(waiting[0].id, approve=True)
+    asset = await laptop.share("ex:laptop ex:says ex:so .")
+    await cluster.until_seen(asset, owner)
+
+
+@BARE
+async def test_only_a_member_of_the_graph_passes_questions_on(cluster: Cluster) -> None:
+    middle, owner = await owner_behind_nat(cluster)
+    invite = Invite.parse(await owner.face.invite(cluster.graph, roles=("writer",), uses=1, life_ms=60_000))
+    async with cluster.fabric.network("mallory") as mallory:
+        for node in (middle,):
+            peer = await mallory.connect(node.inside.network.addresses()[0], expected=None)
+            stream = await mallory.open_stream(peer, RELAY_PROTOCOL)
+            with suppress(OutsideError):
+                await stream.send_all(encode_frames([b"12D3KooWsomebody", invite.token]))
+                assert await stream.receive_some() == b""
+        assert middle.inside.penalties.reasons.total() == 0, "it was not even read"
+
+
+@BARE
+@pytest.mark.parametrize("asker", [b"\xff\xfe", b"1" * 129], ids=["no text", "too long"])
+async def test_a_member_that_passes_on_nonsense_is_refused(cluster: Cluster, asker: bytes) -> None:
+    middle, owner = await owner_behind_nat(cluster)
+    stream = await middle.inside.network.open_stream(owner.inside.network.peer_id, RELAY_PROTOCOL)
+    with suppress(OutsideError):
+        await stream.send_all(encode_frames([asker, b"a question"]))
+        assert await stream.receive_some() == b""
+    assert owner.inside.penalties.reasons == {Reason.BAD_FIELD: 1}
+
+
+@BARE
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_wrong_token_gets_its_no_at_the_same_moment_whether_or_not_it_was_passed_on(
+    cluster: Cluster, known: bool
+) -> None:
+    middle, owner = await owner_behind_nat(cluster)
+    if not known:
+        (graph,) = middle.inside.ledger.graphs.values()
+        await middle.inside.services.joining.leave(graph)
+    invite = Invite.parse(await owner.face.invite(cluster.graph, roles=("writer",), uses=1, life_ms=60_000))
+    stranger = await cluster.add("stranger", listens=False)
+    cluster.fabric.set_link("ada", "owner", Link(delay_s=0.3))
+    began = trio.current_time()
+    with pytest.raises(MisuseError, match="nobody lets"):
+        await stranger.inside.services.joining.join(replace(invite, token=bytes(16)), "")
+    assert trio.current_time() - began == pytest.approx(RELAY_S, abs=0.001)
 
 
 @BARE

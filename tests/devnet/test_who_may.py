@@ -24,7 +24,15 @@ from p2pmem_protocol.frames import (
     RoundMessage,
     RoundOpen,
 )
-from p2pmem_protocol.hello import JOIN_PROTOCOL, MEMBER_PROTOCOL, SYNC_PROTOCOL, Greeting, Proof, Speakers
+from p2pmem_protocol.hello import (
+    JOIN_PROTOCOL,
+    MEMBER_PROTOCOL,
+    RELAY_PROTOCOL,
+    SYNC_PROTOCOL,
+    Greeting,
+    Proof,
+    Speakers,
+)
 from p2pmem_protocol.join import Ask
 from p2pmem_protocol.keys import Key
 from p2pmem_protocol.kinds import Kind
@@ -120,6 +128,7 @@ async def transcript(network: MemoryNetwork, node: ClusterNode, graph: GraphId, 
     for token in (b"", bytes(16)):
         ask = Ask(greeting=greeting, proof=proof, graph=graph, token=token, label="mallory")
         heard.append(await say(network, peer, JOIN_PROTOCOL, ask.encode()))
+    heard.append(await say(network, peer, RELAY_PROTOCOL, b"12D3KooWsomebody", ask.encode()))
     return [b"".join(map(without_clock, frames_in(data))) for data in heard]
 
 

@@ -16,7 +16,7 @@ from p2pmem_protocol.content import IRI_BYTES_MAX, LITERAL_BYTES_MAX, RESERVED_P
 from p2pmem_protocol.eip712 import Struct
 from p2pmem_protocol.envelope import decode_item
 from p2pmem_protocol.errors import Reason, RefusedError
-from p2pmem_protocol.hello import JOIN_PROTOCOL, MEMBER_PROTOCOL, SYNC_PROTOCOL
+from p2pmem_protocol.hello import JOIN_PROTOCOL, MEMBER_PROTOCOL, RELAY_PROTOCOL, SYNC_PROTOCOL
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import DKG
 from p2pmem_protocol.rdfc import PROTOCOL_BUDGET
@@ -98,7 +98,7 @@ def test_other_numbers_in_the_text() -> None:
         assert f"{number:,}" in README
     assert "1 MiB between its quotes" in README
     assert LITERAL_BYTES_MAX == 2**20
-    for protocol in (MEMBER_PROTOCOL, SYNC_PROTOCOL, JOIN_PROTOCOL):
+    for protocol in (MEMBER_PROTOCOL, SYNC_PROTOCOL, JOIN_PROTOCOL, RELAY_PROTOCOL):
         assert f"`{protocol}`" in README
 
 
