@@ -20,7 +20,8 @@ from p2pmem.net.seam import PeerId
 @dataclass(frozen=True, slots=True)
 class Neighbour:
     """A connected member. `reaches`: with how many members it says it is connected, us among them, in that graph of
-    those we share where these are fewest; an unknown list counts as empty. `since_s`: when it came."""
+    those we share where these are fewest; an unknown list counts as empty, and so does any list in a small graph.
+    `since_s`: when it came."""
 
     peer: PeerId
     reaches: int

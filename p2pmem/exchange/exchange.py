@@ -530,8 +530,10 @@ class Exchange:
         ]
 
     def _reaches(self, session: Session) -> int:
-        lengths = [self._gossip.list_length(session.peer, graph) for graph in self._streamed(session)]
-        return min(lengths, default=0)
+        limits, shared = self._limits, self._sessions.graphs_of(session)
+        if any(self._holdings.member_count(graph) <= limits.members_all_max for graph in shared):
+            return 0  # in a small graph everybody is connected with everybody, however many graphs there are
+        return min((self._gossip.list_length(session.peer, graph) for graph in self._streamed(session)), default=0)
 
 
 async def _quietly(work: Callable[[], Awaitable[None]]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from p2pmem_devnet.cluster import Cluster
 from p2pmem_devnet.cluster_node import ClusterNode
@@ -45,6 +47,12 @@ async def test_above_the_number_for_everybody_each_dials_some_by_lot_and_all_hea
     assert all(2 <= len(connected(node)) <= 8 for node in cluster.nodes)
     asset = await cluster.nodes[-1].share("ex:all ex:hear ex:this .")
     await cluster.until_seen(asset, *cluster.nodes)
+
+
+@pytest.mark.cluster(n=4, limits=replace(TIGHT, members_connected_reachable_max=1))
+async def test_in_a_small_graph_everybody_stays_connected_though_there_is_no_room(cluster: Cluster) -> None:
+    await cluster.advance(minutes=5)
+    assert [len(connected(node)) for node in cluster.nodes] == [3, 3, 3, 3]
 
 
 @pytest.mark.cluster(n=1, found=False, limits=TIGHT)
