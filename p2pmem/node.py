@@ -491,28 +491,6 @@ async def _open_imports(at: Surroundings) -> AsyncIterator[Imports]:
         yield importer
 
 
-@asynccontextmanager
-async def _open_chain(config: Config, keyring: Keyring) -> AsyncIterator[OpenChain | None]:
-    if not config.chain_rpc:
-        yield None
-        return
-    from eth_account import Account
-
-    from p2pmem.chain.client import open_chain
-    from p2pmem.chain.seam import ChainSettings
-
-    settings = ChainSettings(
-        url=config.chain_rpc,
-        chain_id=config.chain_id,
-        contract=Address.parse(config.chain_contract),
-        network=network_id(config.network),
-        confirmations=config.chain_confirmations,
-        poll_seconds=config.chain_poll_s,
-    )
-    async with open_chain(settings, Account.from_key(keyring.default.secret)) as chain:
-        yield OpenChain(chain, settings)
-
-
 def tune_garbage_collection() -> None:
     """For a process that is one node. Records of the set live long and hold no cycles: the collector need not look at
     those that are there at the start, and for the others not after every 700 objects."""
@@ -548,6 +526,7 @@ async def run_node(
     stopping = trio.Event() if stop is None else stop
     home.need()
     from p2pmem.api.server import serve_http
+    from p2pmem.chain.opening import open_configured
     from p2pmem.net.gossipsub import open_gossip
     from p2pmem.net.libp2p_host import Libp2pNetwork
 
@@ -579,8 +558,10 @@ async def run_node(
     )
     topics = partial(open_gossip, identity_seed=seed, limits=limits.gossip)
     async with (
-        _open_chain(config, keyring) as chain,
-        open_node(settings, keyring, network, Places.of(home), surroundings, chain, topics) as node,
+        open_configured(config, keyring.default.secret) as chain,
+        open_node(
+            settings, keyring, network, Places.of(home), surroundings, OpenChain(*chain) if chain else None, topics
+        ) as node,
         _open_discovery(config, node),
         trio.open_nursery() as nursery,
     ):
