@@ -12,6 +12,7 @@ from typing import Any
 import pyoxigraph as ox
 import pytest
 from hypothesis import given, strategies as st
+from p2pmem_protocol import rdfc
 from p2pmem_protocol.errors import Reason, RefusedError
 from p2pmem_protocol.rdfc import (
     PROTOCOL_BUDGET,
@@ -253,3 +254,18 @@ def test_another_implementation_comes_to_the_same_form(quads: list[Quad]) -> Non
     theirs = ox.serialize(dataset, format=ox.RdfFormat.N_QUADS)
     assert isinstance(theirs, bytes)
     assert canonicalize(quads).lines == sorted(theirs.decode().splitlines(keepends=True))
+
+
+def test_the_work_is_counted_in_one_order_whatever_the_order_of_a_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else two peers might disagree whether the same content is over the budget."""
+    seen: list[list[rdfc.Quad]] = []
+
+    class Spy(rdfc._Run):
+        def __init__(self, quads: list[rdfc.Quad], budget: rdfc.Budget, algorithm: rdfc.HashAlgorithm) -> None:
+            seen.append(quads)
+            super().__init__(quads, budget, algorithm)
+
+    monkeypatch.setattr(rdfc, "_Run", Spy)
+    quads = [(f"_:b{number}", "<p>", f'"{number}"', "") for number in range(100)]
+    rdfc.canonicalize([*quads, *quads[::-1]])
+    assert seen == [sorted(quads)]
