@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import sys
@@ -269,3 +270,24 @@ def test_the_work_is_counted_in_one_order_whatever_the_order_of_a_set(monkeypatc
     quads = [(f"_:b{number}", "<p>", f'"{number}"', "") for number in range(100)]
     rdfc.canonicalize([*quads, *quads[::-1]])
     assert seen == [sorted(quads)]
+
+
+def edges(*pairs: tuple[int, int]) -> list[rdfc.Quad]:
+    return [(f"_:b{one}", "<urn:p>", f"_:b{other}", "") for one, other in pairs]
+
+
+@pytest.mark.parametrize(
+    ("quads", "work"),
+    [
+        pytest.param(edges(*itertools.permutations(range(5), 2)), Work(485, 4_080, 8_680, 2), id="complete graph of 5"),
+        pytest.param(edges(*((n, (n + 1) % 6) for n in range(6))), Work(36, 72, 144, 6), id="ring of 6"),
+        pytest.param(
+            edges(*((n, n // 3 * 3 + (n + 1) % 3) for n in range(6))), Work(18, 36, 72, 3), id="two rings of 3"
+        ),
+        pytest.param(
+            edges(*((n, n ^ bit) for n in range(8) for bit in (1, 2, 4))), Work(536, 3_264, 6_864, 5), id="cube"
+        ),
+    ],
+)
+def test_work_is_counted_as_by_every_peer(quads: list[rdfc.Quad], work: Work) -> None:
+    assert rdfc.canonicalize(quads).work == work
