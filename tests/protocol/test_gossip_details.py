@@ -233,3 +233,25 @@ def test_one_of_two_does_not_hold_up_the_other() -> None:
     assert bench.gossip.is_pressed(GRAPH)
     bench.flush("a")
     assert not bench.gossip.is_pressed(GRAPH)
+
+
+def test_what_is_asked_anew_has_a_time_and_wakes_who_is_asked(bench: Bench) -> None:
+    bench.join("a", "b")
+    for peer in ("a", "b"):
+        bench.hears(peer, announced=(SHORT,))
+    bench.flush()
+    bench.now_ms += 1_000
+    assert bench.gossip.tick(bench.now_ms) == [Wake("b")]
+    bench.flush()
+    bench.gossip.peer_left("b", bench.now_ms)
+    assert bench.gossip.due_ms("a") <= bench.now_ms + 20
+    assert bench.said("a").asked == (SHORT,)
+
+
+def test_a_whole_list_that_adds_what_it_takes_back_ends_the_promise(bench: Bench) -> None:
+    bench.join("giver", "b")
+    bench.lists("b", "giver")
+    bench.admit("giver")
+    giver = member_hash(GRAPH, "giver")
+    bench.hears("b", lists=(ListChange(GRAPH, is_whole=True, added=(giver,), removed=(giver,)),))
+    assert bench.said("b").announced == (SHORT,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import random
@@ -291,3 +292,11 @@ def edges(*pairs: tuple[int, int]) -> list[rdfc.Quad]:
 )
 def test_work_is_counted_as_by_every_peer(quads: list[rdfc.Quad], work: Work) -> None:
     assert rdfc.canonicalize(quads).work == work
+
+
+def test_a_blank_graph_name_is_hashed_without_the_predicate() -> None:
+    """RDFC-1.0, 4.7: the predicate is read for subjects and objects only."""
+    run = rdfc._Run([("_:s", "<urn:p>", "_:o", "_:g")], rdfc.PROTOCOL_BUDGET, rdfc.HashAlgorithm.SHA256)
+    begun = {link.other: link.begun.hexdigest() for node in ("_:s", "_:g") for link in run._links(node)}
+    expected = {"_:g": "g", "_:s": "s<urn:p>", "_:o": "o<urn:p>"}
+    assert begun == {node: hashlib.sha256(text.encode()).hexdigest() for node, text in expected.items()}
