@@ -211,9 +211,11 @@ class Gossip:
     def _share(self, peer: str, graph: bytes, now_ms: int) -> None:
         members = self._members.setdefault(graph, {})
         hashed = member_hash(graph, peer)
-        for other in members:
-            self._tell_list(other, ListChange(graph, added=(hashed,)), now_ms)
+        others = tuple(members)
+        # Before the others are told: who is told the whole list is told of this one too.
         members[peer] = hashed
+        for other in others:
+            self._tell_list(other, ListChange(graph, added=(hashed,)), now_ms)
         self._peers[peer].lists[graph] = set()
         self._tell_whole_list(peer, graph, now_ms)
 

@@ -174,6 +174,13 @@ def test_a_revocation_of_both_or_none_and_a_delegation_of_another_are_refused() 
     assert refused.value.reason is Reason.BAD_FIELD
 
 
+def test_a_field_that_an_anchored_asset_does_not_have_is_refused() -> None:
+    fields: Any = ANCHORED.to_value()
+    with pytest.raises(RefusedError) as refused:
+        Anchor.from_value({**fields, 5: [{**SUBJECT, 4: [], 5: 0}]}, CONTEXT)
+    assert refused.value.reason is Reason.BAD_SHAPE
+
+
 def test_content_has_one_form_for_each_length() -> None:
     for size in (1, CONTENT_INLINE_BYTES_MAX):
         inline = ContentRef.of(b"c" * size)

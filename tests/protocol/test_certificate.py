@@ -313,6 +313,10 @@ def test_a_field_that_a_certificate_does_not_have_is_refused() -> None:
     with pytest.raises(RefusedError) as refused:
         Certificate.decode(cbor.encode({**value, 9: 0}))
     assert refused.value.reason is Reason.BAD_SHAPE
+    for place in (7, 8):
+        with pytest.raises(RefusedError) as refused:
+            Certificate.decode(cbor.encode({**value, place: [1]}))
+        assert refused.value.reason is Reason.BAD_FIELD
     places = ((), ("seal",), ("quorum",), ("verdicts", 0), ("rosters", 0))
     for place in places:
         shown = json.loads(to_json(made()))

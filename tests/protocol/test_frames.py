@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 from p2pmem_protocol import cbor, frames
-from p2pmem_protocol.errors import MisuseError, Penalty, RefusedError
+from p2pmem_protocol.errors import MisuseError, Penalty, Reason, RefusedError
 from p2pmem_protocol.frames import (
     AskHeaders,
     Envelopes,
@@ -153,3 +153,85 @@ def test_a_thousand_announcements_cost_eight_bytes_each() -> None:
 def test_the_state_of_an_idle_graph_fits_a_hundred_bytes() -> None:
     state = GraphState(GRAPH, b"\1" * 32, 5_000, b"\2" * 16)
     assert len(encode(Heads(1_800_000_000_000, (state,)))) <= 110
+
+
+def as_long(count: int) -> Heads:
+    return Heads(1, tuple(GraphState(number.to_bytes(32)) for number in range(count)))
+
+
+@pytest.mark.parametrize(
+    ("fits", "does_not"),
+    [
+        (Frame(seq=2**64 - 1, ack=2**64 - 1), Frame(ack=2**64)),
+        (Frame(envelopes=(b"x",) * frames.FRAME_ENVELOPES_MAX), Frame(envelopes=(b"x",) * 257)),
+        (Frame(announced=(b"12345678",) * frames.FRAME_IDS_MAX), Frame(asked=(b"12345678",) * 2_049)),
+        (Frame(announced=(b"12345678",)), Frame(announced=(b"12345678", b"1234567"))),
+        (
+            Frame(lists=(ListChange(GRAPH, added=(b"12345678",) * frames.LIST_MEMBERS_MAX),)),
+            Frame(lists=(ListChange(GRAPH, removed=(b"12345678",) * 513),)),
+        ),
+        (Frame(lists=(ListChange(GRAPH),) * frames.FRAME_LISTS_MAX), Frame(lists=(ListChange(GRAPH),) * 65)),
+        (Frame(reconcile=(GRAPH,) * frames.GRAPHS_MAX), Frame(reconcile=(GRAPH,) * 1_025)),
+        (as_long(frames.GRAPHS_MAX), as_long(frames.GRAPHS_MAX + 1)),
+        (Heads(1, (GraphState(GRAPH, b""),)), Heads(1, (GraphState(GRAPH, b"x" * 31),))),
+        (Heads(1, (GraphState(GRAPH, count=2**32 - 1),)), Heads(1, (GraphState(GRAPH, count=2**32),))),
+        (Heads(0), Heads(-1)),
+        (RoundOpen(GRAPH, GRAPH, 0, (1,) * frames.KINDS_MAX, b"m"), RoundOpen(GRAPH, GRAPH, 0, (1,) * 257, b"m")),
+        (RoundMessage(b"m" * 128 * 1024), RoundMessage(b"m" * (128 * 1024 + 1))),
+        (Fetch(GRAPH, (GRAPH,) * frames.FETCH_IDS_MAX), Fetch(GRAPH, (GRAPH,) * 1_025)),
+        (Envelopes((b"x",), more=True), Envelopes((b"",))),
+        (FetchPart(GRAPH, GRAPH, frames.PART_LENGTH_MAX), FetchPart(GRAPH, GRAPH, frames.PART_LENGTH_MAX + 1)),
+        (Part(frames.PART_LENGTH_MAX, 0, bytes(frames.PART_BYTES_MAX)), Part(1, 0, bytes(frames.PART_BYTES_MAX + 1))),
+        (AskHeaders(GRAPH, (GRAPH,) * frames.KNOWN_HEADERS_MAX), AskHeaders(GRAPH, (GRAPH,) * 4_097)),
+        (Headers(GRAPH, (b"h",) * frames.HEADERS_MAX), Headers(GRAPH, (b"h",) * 257)),
+        (Headers(GRAPH, (b"h" * frames.HEADER_BYTES_MAX,)), Headers(GRAPH, (b"h" * 2_049,))),
+        (Peers(GRAPH, ("a" * frames.ADDRESS_CHARS_MAX,)), Peers(GRAPH, ("a" * 257,))),
+        (Peers(GRAPH, ("a",) * frames.ADDRESSES_MAX), Peers(GRAPH, ("a",) * 257)),
+        (Peers(GRAPH, ("a",)), Peers(GRAPH, ("",))),
+        (NotGiven(2**32 - 1), NotGiven(2**32)),
+    ],
+)
+def test_every_field_is_written_and_read_up_to_its_end(fits: Message, does_not: Message) -> None:
+    assert decode(encode(fits)) == fits
+    with pytest.raises(MisuseError):
+        encode(does_not)
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        {0: 1, 1: 0},
+        {0: 1, 1: 2**63, 2: b"x"},
+        {0: 1, 4: b""},
+        {0: 1, 4: "12345678"},
+        {0: 1, 4: bytes(frames.FRAME_IDS_MAX * 8 + 8)},
+        {0: 1, 6: {}},
+        {0: 1, 6: [{1: GRAPH, 2: 1}]},
+        {0: 1, 6: [[GRAPH]]},
+        {0: 10, 1: 1, 2: [{1: GRAPH, 2: b"", 4: bytes(16)}]},
+        {0: 10, 1: -1},
+        {0: 13, 1: GRAPH, 2: bytes(33)},
+        {0: 16, 1: 1, 3: b""},
+        {0: 18, 1: GRAPH, 2: [b"h" * 2_049]},
+        {0: 20, 1: GRAPH, 2: [b"a"]},
+        {0: 20, 1: GRAPH, 2: [""]},
+        {0: 20, 1: GRAPH, 2: ["a" * 257]},
+        {0: 20, 1: GRAPH, 2: ["a"] * 257},
+        {0: 19, 1: 2**32},
+        {0: 19, 1: b"x"},
+        {0: 14, 2: 1},
+    ],
+)
+def test_what_is_past_the_end_of_a_field_is_not_read(wire: dict[int, cbor.Value]) -> None:
+    with pytest.raises(RefusedError) as refused:
+        decode(cbor.encode(wire))
+    assert refused.value.reason in (Reason.BAD_FIELD, Reason.BAD_SHAPE)
+
+
+def test_a_message_may_be_as_long_as_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    message = Frame(seq=1, envelopes=(b"x" * 1_000,))
+    monkeypatch.setattr(frames, "MESSAGE_BYTES_MAX", len(encode(message)))
+    assert decode(encode(message)) == message
+    monkeypatch.setattr(frames, "MESSAGE_BYTES_MAX", len(encode(message)) - 1)
+    with pytest.raises(MisuseError):
+        encode(message)

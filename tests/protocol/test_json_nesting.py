@@ -52,6 +52,7 @@ def test_a_text_passes_exactly_when_it_nests_no_deeper_than_asked(value: object,
         ('{"a": {"b": []}, "c": [[]]}', 3),
         ("[" * 64 + "]" * 64, 64),
         ("XX[X]XX", 1),
+        ("[[[], [[]]]]", 4),
     ],
 )
 def test_levels_are_counted_as_they_open_and_close(text: str, levels: int) -> None:

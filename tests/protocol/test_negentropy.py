@@ -11,9 +11,10 @@ from collections.abc import Callable
 
 import pytest
 from hypothesis import given, strategies as st
+from p2pmem_protocol import negentropy as module
 from p2pmem_protocol.errors import MisuseError, Reason, RefusedError
 from p2pmem_protocol.negentropy import MESSAGE_BYTES_MIN, Initiator, Limits, Responder, Step, respond
-from p2pmem_protocol.snapshot import ORDER_NEVER, Snapshot
+from p2pmem_protocol.snapshot import ORDER_NEVER, Snapshot, varint
 
 from tests.node_tools import NodeTools
 from tests.protocol import naive_negentropy as naive
@@ -389,3 +390,20 @@ def test_an_implementation_by_others_speaks_the_same_bytes(node_tools: NodeTools
             ours, others = {i.hex() for _, i in mine}, {i.hex() for _, i in theirs}
             assert set(told["have"]) == ours - others
             assert set(told["need"]) == others - ours
+
+
+def test_a_bound_may_stand_where_what_never_ends_stands_and_no_higher() -> None:
+    view = Snapshot.build([(5, b"a" * 32)]).view()
+    for order, good in ((ORDER_NEVER, True), (module._ORDER_MAX, True), (module._ORDER_MAX + 1, False)):
+        message = bytes([module.VERSION]) + varint(order + 1) + b"\0" + varint(module.Mode.SKIP)
+        if good:
+            assert respond(view, message) == bytes([module.VERSION])
+        else:
+            with pytest.raises(RefusedError):
+                respond(view, message)
+
+
+def test_a_round_has_at_least_one_message() -> None:
+    assert Limits(messages=1).messages == 1
+    with pytest.raises(MisuseError):
+        Limits(messages=0)

@@ -341,3 +341,20 @@ def test_frames_that_came_are_counted_anew_after_an_acknowledgement() -> None:
         outbox.received(seq, is_last=False)
         outgoing = outbox.take(0)
         assert outgoing == (Outgoing(ack=seq) if seq % 4 == 0 else None)
+
+
+def test_what_was_queued_first_goes_first_and_the_rest_is_counted() -> None:
+    outbox = Outbox(OutboxLimits(frame_bytes=400))
+    count = frames.FRAME_IDS_MAX + 2
+    for number in range(count):
+        outbox.announce(short_of(number), 0)
+        outbox.ask(short_of(number), 0)
+    first = taken(outbox, 1_000)
+    assert first.announced == first.asked == tuple(short_of(number) for number in range(count - 2))
+    second = taken(outbox, 1_000)
+    assert second.announced == second.asked == (short_of(count - 2), short_of(count - 1))
+    for number, size in enumerate((100, 150, 200, 250)):
+        outbox.push(id_of(number), size, 2_000)
+    assert outbox.statistics().queued_bytes == 700
+    assert taken(outbox, 3_000).envelopes == (id_of(0), id_of(1))
+    assert outbox.statistics().queued_bytes == 450

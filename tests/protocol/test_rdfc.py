@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import json
 import random
 import sys
@@ -12,6 +14,7 @@ from typing import Any
 import pyoxigraph as ox
 import pytest
 from hypothesis import given, strategies as st
+from p2pmem_protocol import rdfc
 from p2pmem_protocol.errors import Reason, RefusedError
 from p2pmem_protocol.rdfc import (
     PROTOCOL_BUDGET,
@@ -253,3 +256,47 @@ def test_another_implementation_comes_to_the_same_form(quads: list[Quad]) -> Non
     theirs = ox.serialize(dataset, format=ox.RdfFormat.N_QUADS)
     assert isinstance(theirs, bytes)
     assert canonicalize(quads).lines == sorted(theirs.decode().splitlines(keepends=True))
+
+
+def test_the_work_is_counted_in_one_order_whatever_the_order_of_a_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else two peers might disagree whether the same content is over the budget."""
+    seen: list[list[rdfc.Quad]] = []
+
+    class Spy(rdfc._Run):
+        def __init__(self, quads: list[rdfc.Quad], budget: rdfc.Budget, algorithm: rdfc.HashAlgorithm) -> None:
+            seen.append(quads)
+            super().__init__(quads, budget, algorithm)
+
+    monkeypatch.setattr(rdfc, "_Run", Spy)
+    quads = [(f"_:b{number}", "<p>", f'"{number}"', "") for number in range(100)]
+    rdfc.canonicalize([*quads, *quads[::-1]])
+    assert seen == [sorted(quads)]
+
+
+def edges(*pairs: tuple[int, int]) -> list[rdfc.Quad]:
+    return [(f"_:b{one}", "<urn:p>", f"_:b{other}", "") for one, other in pairs]
+
+
+@pytest.mark.parametrize(
+    ("quads", "work"),
+    [
+        pytest.param(edges(*itertools.permutations(range(5), 2)), Work(485, 4_080, 8_680, 2), id="complete graph of 5"),
+        pytest.param(edges(*((n, (n + 1) % 6) for n in range(6))), Work(36, 72, 144, 6), id="ring of 6"),
+        pytest.param(
+            edges(*((n, n // 3 * 3 + (n + 1) % 3) for n in range(6))), Work(18, 36, 72, 3), id="two rings of 3"
+        ),
+        pytest.param(
+            edges(*((n, n ^ bit) for n in range(8) for bit in (1, 2, 4))), Work(536, 3_264, 6_864, 5), id="cube"
+        ),
+    ],
+)
+def test_work_is_counted_as_by_every_peer(quads: list[rdfc.Quad], work: Work) -> None:
+    assert rdfc.canonicalize(quads).work == work
+
+
+def test_a_blank_graph_name_is_hashed_without_the_predicate() -> None:
+    """RDFC-1.0, 4.7: the predicate is read for subjects and objects only."""
+    run = rdfc._Run([("_:s", "<urn:p>", "_:o", "_:g")], rdfc.PROTOCOL_BUDGET, rdfc.HashAlgorithm.SHA256)
+    begun = {link.other: link.begun.hexdigest() for node in ("_:s", "_:g") for link in run._links(node)}
+    expected = {"_:g": "g", "_:s": "s<urn:p>", "_:o": "o<urn:p>"}
+    assert begun == {node: hashlib.sha256(text.encode()).hexdigest() for node, text in expected.items()}

@@ -74,3 +74,12 @@ def test_a_later_promise_stands_in_for_the_one_before() -> None:
     relays.forget(1 + PROMISE_MS)
     assert relays.promises == 0
     assert relays.ended(BOB, ["carl"], 2) == []
+
+
+def test_memory_is_bounded_also_without_promises() -> None:
+    relays = Relays(memory=2)
+    for number, short_id in enumerate((X, Y, Z)):
+        relays.remember(short_id, known(number))
+    assert relays.remembered == 2
+    relays.remember(X, known(2 + MEMORY_MS))
+    assert relays.remembered == 1

@@ -11,6 +11,7 @@ from p2pmem_protocol import cbor
 from p2pmem_protocol.errors import MisuseError, Reason, RefusedError
 from p2pmem_protocol.hashing import ZERO_HASH, keccak256
 from p2pmem_protocol.limits import (
+    ITEM_BYTES_MAX,
     ROSTER_PART_BYTES_MAX,
     TTL_MS_MAX,
     VERIFIERS_MAX,
@@ -204,3 +205,11 @@ def test_content_of_just_the_size_that_a_roster_allows_may_be_said() -> None:
     for most, reason in ((100, None), (99, Reason.OVER_QUOTA)):
         peer = Peer(roster({"alice": W}, quotas=Quotas(content_bytes=most)))
         assert peer.give(item) is reason
+
+
+def test_a_part_may_be_longer_than_an_envelope() -> None:
+    kept = tuple(number.to_bytes(32) for number in range(2_500))
+    members = tuple(Member(each, W, "a label of some length, as people give", T0) for each in numbered(1_000))
+    body = Body(members, LIMITS, kept)
+    assert min(len(body.parts.kept), len(body.parts.members)) > ITEM_BYTES_MAX
+    assert read(body) == body

@@ -402,3 +402,24 @@ def test_m_is_proposed_as_a_majority_of_the_others() -> None:
 def test_what_a_thing_needs_is_told_per_author() -> None:
     m, able = needs(roster({"alice": W | V, "bob": V}, 1).body, address("alice"))
     assert (m, able) == (1, (address("bob"),))
+
+
+def test_k3_certificates_are_listed_in_the_order_of_their_subjects() -> None:
+    peer = Peer(HEAD)
+    for number in range(1, 8):
+        peer.admit(share("alice", number, name=f"asset-{number * 5 % 7}", life=DAY))
+        about = subject("alice", number, name=f"asset-{number * 5 % 7}")
+        for name in ("v1", "v2"):
+            peer.admit(verdict(name, about, Q))
+    certificates = plan(peer, SetQuorum(1)).body.certificates
+    assert len(certificates) == 7
+    assert [each.subject for each in certificates] == sorted(each.subject for each in certificates)
+
+
+def test_k3_a_certificate_by_who_turns_out_to_have_an_interest_is_not_carried_forward() -> None:
+    head = roster({**MEMBERS, "v1": V | W}, 2)
+    peer = Peer(head, T0, share("alice"), *(verdict(name, ABOUT, head.quorum) for name in ("v1", "v2")))
+    assert adopt(peer, SetQuorum(1)).body.certificates
+    assert plan(peer, AddMember(address("carol"), W)).body.certificates
+    peer.admit(share("alice", act=act_for("v1", "alice")))
+    assert plan(peer, AddMember(address("carol"), W)).body.certificates == ()

@@ -366,6 +366,12 @@ def test_of_several_words_about_one_root_the_one_of_the_lowest_id_is_shown() -> 
     assert published.shared_until_ms == T0 + DAY
 
 
+def test_the_principals_of_a_version_are_told_in_order() -> None:
+    said = [share("alice", act=act_for(name, "alice")) for name in ("bob", "carol")]
+    (version,) = viewed(*said, share("alice")).versions
+    assert version.principals == tuple(sorted(map(address, ("alice", "bob", "carol"))))
+
+
 def test_a_view_says_of_what_and_when_it_is() -> None:
     for view in (viewed(), viewed(share("alice"))):
         assert (view.key, view.t_ms) == (ASSET, T0)

@@ -379,3 +379,75 @@ def test_the_first_head_after_a_restart_names_all_assets_with_evidence() -> None
     changes = peer.set.set_head(HEAD, T0)
     assert (changes.entered, changes.left, changes.aside) == ((), (), ())
     assert changes.assets == {subject("alice").asset}
+
+
+def test_v3_a_retract_that_a_head_lets_count_erases_what_the_head_judges_as_before() -> None:
+    item, moderation = share("alice"), retract("owner-2", "alice", mode=RetractMode.ERASE)
+    second = roster(MEMBERS, 2, parent=HEAD, owner="owner-2", term=2)
+    peer = Peer(second, T0, moderation)
+    peer.set.set_head(HEAD, T0)
+    peer.admit(item)
+    changes = peer.set.set_head(second, T0)
+    assert [(gone.id, gone.state) for gone in changes.left] == [(item.id, State.ERASED)]
+    assert peer.set.state_of(item.id) is None
+
+
+def test_v3_what_a_head_lets_be_erased_takes_no_room_under_it() -> None:
+    erased, stays, younger = share("alice"), share("alice", 2, issued=T0 + 1), share("alice", 3, issued=T0 + 2)
+    moderation = retract("owner-2", "alice", mode=RetractMode.ERASE)
+    third = roster(MEMBERS, 2, parent=HEAD, owner="owner-2", term=2, quotas=Quotas(live_items=1))
+    peer = Peer(roster(MEMBERS, 2, parent=HEAD, owner="owner-2", term=2), T0, moderation)
+    peer.set.set_head(HEAD, T0)
+    peer.admit(erased)
+    peer.admit(stays)
+    peer.set.set_head(third, T0)
+    assert peer.give(younger) is Reason.OVER_QUOTA
+    assert not peer.set.is_crowded
+    assert ids(peer) == {moderation.id, stays.id}
+
+
+def test_q1_what_waited_for_room_and_has_just_ended_does_not_come_back_with_a_head() -> None:
+    older, waiting = share("alice", issued=T0 - 1), share("alice", 2, life=HOUR)
+    peer = Peer(limited(live_items=1), T0, waiting, older)
+    assert peer.set.set_head(HEAD, T0 + HOUR).entered == ()
+    assert peer.set.state_of(waiting.id) is State.OVER
+
+
+def test_q1_many_that_end_at_once_leave_their_room() -> None:
+    for number in (64, 65, 70):
+        peer = Peer(limited(live_items=100))
+        for each in range(1, 101):
+            peer.set.admit(share("alice", each, life=HOUR if each <= number else DAY), 400, T0, checked=True)
+        peer.set.sweep(T0 + HOUR)
+        assert len(peer.set) == 100 - number
+        for each in range(101, 101 + number):
+            peer.set.admit(share("alice", each), 400, T0 + HOUR, checked=True)
+        assert peer.give(share("alice", 300, issued=T0 + 1), T0 + HOUR) is Reason.OVER_QUOTA
+        assert peer.give(share("alice", 300, issued=T0 - 1), T0 + HOUR) is None
+
+
+def test_how_often_accounts_are_settled_is_counted() -> None:
+    peer = Peer(HEAD, T0, share("alice"), share("bob"))
+    assert peer.set.statistics().settled == 0
+    peer.set.set_head(roster(MEMBERS, 1, parent=HEAD), T0)
+    assert peer.set.statistics().settled == 2
+
+
+@pytest.mark.parametrize(("aside", "forgotten"), [(1, 1), (2, 0)])
+def test_q1_an_older_one_pushes_out_and_lets_in_and_so_many_stay_aside(
+    aside: int, forgotten: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("graphset", "deciding"):
+        monkeypatch.setattr(f"p2pmem_protocol.{module}.ASIDE_KEPT_MAX", aside)
+    sizes = {"first": 5_000, "x": 6_000, "y": 5_000, "z": 4_000}
+    items = {name: share("alice", name=name, issued=T0 + n, size=size) for n, (name, size) in enumerate(sizes.items())}
+    charge = {name: 10 * size for name, size in sizes.items()}
+    peer = Peer(limited(live_bytes=100_000))
+    for name in ("y", "x", "z"):
+        peer.set.admit(items[name], charge[name], T0)
+    assert ids(peer) == {items["x"].id, items["z"].id}
+    changes = peer.set.admit(items["first"], charge["first"], T0)
+    assert ids(peer) == {items["first"].id, items["y"].id}
+    assert len(changes.left) == 2
+    assert [gone.state for gone in changes.left].count(State.FORGOTTEN) == forgotten
+    assert peer.set.is_crowded
