@@ -10,6 +10,7 @@ every component can tell whether it has dealt with it.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -17,7 +18,7 @@ import sqlite3
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -179,6 +180,21 @@ class Files:
         if to.exists():
             raise MisuseError(f"{to} exists already; a backup goes to a new file")
         part = to.with_name(to.name + ".part")
+        try:
+            self._copy(connection, part)
+            os.rename(part, to)
+            folder = os.open(to.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise DiskError(f"the backup {to} was not written: {error}") from error
+        finally:
+            with suppress(OSError):  # half a copy takes up the room that was too little for a whole one
+                part.unlink(missing_ok=True)
+
+    def _copy(self, connection: sqlite3.Connection, part: Path) -> None:
         part.unlink(missing_ok=True)
         os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         copy = sqlite3.connect(part, isolation_level=None)
@@ -189,12 +205,6 @@ class Files:
             copy.execute("UPDATE database_facts SET value = 1 WHERE name = 'is_backup'")
         finally:
             copy.close()
-        os.rename(part, to)
-        folder = os.open(to.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
     def close(self) -> None:
         """Closes everything; SQLite empties and removes the write-ahead log with the last connection."""
@@ -210,9 +220,16 @@ def open_files(path: Path | None, slow_readers: int, wal_bytes: int) -> Files:
     """Locks, checks and opens. Blocking. Errors: as `open_database`; then nothing is left open or locked."""
     if path is None:
         return _open_memory()
+    # One file has one owner, by whichever of its names it is opened: the lock lies beside the file itself.
+    path = Path(os.path.realpath(path))
     if not path.parent.is_dir():
         raise OpenError(f"the folder {path.parent} does not exist; make it first")
-    lock_fd = _lock(path)
+    if path.exists() and not path.is_file():
+        raise OpenError(f"{path} is no file; choose another name")
+    try:
+        lock_fd = _lock(path)
+    except OSError as error:
+        raise _unopened(path, error) from error
     connections: list[sqlite3.Connection] = []
     try:
         if not path.exists():
@@ -234,12 +251,24 @@ def open_files(path: Path | None, slow_readers: int, wal_bytes: int) -> Files:
             connection.close()
         os.close(lock_fd)
         if isinstance(error, OSError):
-            raise DiskError(f"{path}: {error}") from error
+            raise _unopened(path, error) from error
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
+            raise OpenError(f"{path} may not be written ({error}); {_PERMISSIONS}") from error
         mapped = map_sqlite_error(error, str(path))
         if mapped is error:
             raise
         raise mapped from error
     return files
+
+
+_PERMISSIONS = "its owner needs to read and write the file, and to make files in its folder"
+
+
+def _unopened(path: Path, error: OSError) -> OutsideError:
+    """What the operating system did not do when the file was to be opened."""
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return OpenError(f"{path} may not be written ({error.strerror}); {_PERMISSIONS}")
+    return DiskError(f"{path}: {error}. Free some space, or check the disk")
 
 
 def _open_memory() -> Files:

@@ -33,6 +33,7 @@ from .records import Ended, JobRecord, NewJob, QueueStatistics, Story
 from .runs import Run
 from .signals import Signal, Signals
 from .states import State
+from .texts import check_name, told
 
 log = logging.getLogger("p2pmem_jobs")
 
@@ -41,7 +42,10 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 KEY_CHARACTERS_MAX = 500
+TIME_MS_MAX = 2**53  # far beyond any calendar; exact also as a float
+NO_RESULT: object = object()  # what is given where a person knows that a job succeeded, and nothing more
 _SWEEP_BATCH = 500
+_MAY_BE_RETRIED = frozenset({State.FAILED, State.CANCELLED})
 _DAY_S = 86_400.0
 
 
@@ -269,13 +273,16 @@ class Queue:
         if type(args) is not handler.args_type:
             raise MisuseError(f"{handler.kind} takes {handler.args_type.__name__}, and was given {type(args).__name__}")
         now_ms = self.clock.now_ms()
+        for what, text in (("a dedupe key", dedupe_key), ("a parent", parent), ("an owner", owner)):
+            if text is not None:
+                check_name(text, what, KEY_CHARACTERS_MAX)
+        if type(priority) is not int or not -1_000_000 <= priority <= 1_000_000:
+            raise MisuseError(f"a priority is an int within a million of 0, not {priority!r}")
+        for what, time_ms in (("run_at_ms", run_at_ms), ("deadline_ms", deadline_ms)):
+            if time_ms is not None and (type(time_ms) is not int or not -TIME_MS_MAX <= time_ms <= TIME_MS_MAX):
+                raise MisuseError(f"{what} is a time in whole milliseconds since 1970, not {time_ms!r}")
         if deadline_ms is not None and deadline_ms <= now_ms:
             raise MisuseError(f"the deadline of this {handler.kind} passed {now_ms - deadline_ms} ms ago")
-        for text in (dedupe_key, parent, owner):
-            if text is not None and not 0 < len(text) <= KEY_CHARACTERS_MAX:
-                raise MisuseError(f"keys and owners have 1 to {KEY_CHARACTERS_MAX} characters")
-        if not -1_000_000 <= priority <= 1_000_000:
-            raise MisuseError(f"a priority is within a million of 0, not {priority}")
         new = NewJob(
             new_id(now_ms, self._random_bytes),
             handler.kind,
@@ -319,16 +326,24 @@ class Queue:
             dispatcher.cancel(job_id)
             self._tell_unseen(job_id)
 
-        return await self._database.write(lambda c: tables.ask_to_cancel(c, job_id, self.clock.now_ms(), reason), after)
+        why = told(reason)
+        return await self._database.write(lambda c: tables.ask_to_cancel(c, job_id, self.clock.now_ms(), why), after)
 
     async def retry(self, job_id: str) -> Job[Any]:
         """Submits a job that failed or was cancelled again, as a new job that has the steps and effects of the old one.
+
+        What was retried already is not done a second time beside it: a retry that is live or has succeeded is
+        returned, and of one that failed too, the last one is retried, which knows what all have done.
 
         Errors: `NotFoundError`; `EndedError` when it did not fail; `UnknownKindError`; `ConflictError`, `FullError`.
         """
         self._running()
         old = self.get(job_id)
-        if old.state not in (State.FAILED, State.CANCELLED):
+        if old.state in _MAY_BE_RETRIED:
+            old = self._database.read(lambda c: tables.last_retry(c, job_id))
+            if old.id != job_id and old.state not in _MAY_BE_RETRIED:
+                return self.job(old.id)
+        if old.state not in _MAY_BE_RETRIED:
             raise EndedError(f"job {job_id} is {old.state.value}; only one that failed or was cancelled is retried")
         handler = self._find(old.kind)
         if old.version not in handler.accepts:
@@ -352,8 +367,13 @@ class Queue:
         await self._database.write(submission.insert, submission.announce)
         return submission.job
 
-    async def resolve(self, job_id: str, to: State, *, reason: str = "resolved by hand", result: object = None) -> None:
+    async def resolve(
+        self, job_id: str, to: State, *, reason: str = "resolved by hand", result: object = NO_RESULT
+    ) -> None:
         """A person's word on a job whose outcome is unknown: `succeeded` (with its result), `failed`, or `queued`.
+
+        Succeeded without a result, where the handler's type asks for one, the job has none: who waits for it is told
+        so by a `JobWithoutResultError`.
 
         Queued, it runs again; effects under way are looked up once more, and tried again unless they are found.
         Errors: `NotFoundError`; `EndedError` when its outcome is not unknown; `NotSerialisableError`.
@@ -364,18 +384,22 @@ class Queue:
         old = self.get(job_id)
         if old.state is not State.OUTCOME_UNKNOWN:
             raise EndedError(f"job {job_id} is {old.state.value}; only a job whose outcome is unknown is resolved")
-        text = None
-        if to is State.SUCCEEDED:
-            handler = self._handlers.get(old.kind)
-            text = codec.encode(result, codec.UNDECLARED if handler is None else handler.returns)
+        text = self._result_by_word(old.kind, result) if to is State.SUCCEEDED else None
         now_ms = self.clock.now_ms()
 
         def after(state: State) -> None:
             if state is State.QUEUED:
-                dispatcher.submitted(old.kind, now_ms, old.deadline_ms)
+                dispatcher.submitted(old.kind, now_ms, old.deadline_ms, ready=True)
             self._tell_unseen(job_id)
 
-        await self._database.write(lambda c: tables.resolve(c, job_id, to, now_ms, reason, text), after)
+        await self._database.write(lambda c: tables.resolve(c, job_id, to, now_ms, told(reason), text), after)
+
+    def _result_by_word(self, kind: str, result: object) -> str | None:
+        handler = self._handlers.get(kind)
+        returns = codec.UNDECLARED if handler is None else handler.returns
+        if result is not NO_RESULT:
+            return codec.encode(result, returns)
+        return codec.encode(None, returns) if codec.may_be_none(returns) else None
 
     async def pause(self, kind: str) -> None:
         """No job of this kind begins any more, also after a restart; what runs goes on."""
@@ -446,9 +470,11 @@ class Queue:
         """
         if job_id is not None:
             self.get(job_id)
+        last = self._database.read(reading.last_event_number)
         if after is None:
-            after = 0 if job_id is not None else self._database.read(reading.last_event_number)
-        return Watch(self, job_id, kind, after)
+            after = 0 if job_id is not None else last
+        # a number that is still to come is of a file that was put back since
+        return Watch(self, job_id, kind, min(after, last))
 
     def statistics(self) -> QueueStatistics:
         dispatcher = self._running()
@@ -479,7 +505,10 @@ class Queue:
             gone = await self._database.write(lambda c: recovery.sweep(c, before_ms, keep.ended_jobs, _SWEEP_BATCH))
             forgotten += gone
             if gone < _SWEEP_BATCH:
-                return forgotten
+                break
+        if forgotten:
+            self._signals.notify_all()  # who still watches one of them is told that it is gone
+        return forgotten
 
     async def _sweep_now_and_then(self) -> None:
         while True:
@@ -494,7 +523,8 @@ class Queue:
     def _submitted(self, new: NewJob) -> None:
         self._submitted_count += 1
         if self._dispatcher is not None:
-            self._dispatcher.submitted(new.kind, new.run_at_ms, new.deadline_ms)
+            ready = new.run_at_ms <= new.submitted_ms
+            self._dispatcher.submitted(new.kind, new.run_at_ms, new.deadline_ms, ready=ready)
         self._tell(new.id, None)
 
     def _submitted_done(self, record: JobRecord) -> None:

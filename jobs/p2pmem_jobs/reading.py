@@ -75,7 +75,7 @@ def last_event_number(connection: sqlite3.Connection) -> int:
 
 def steps_of(connection: sqlite3.Connection, seq: int) -> tuple[StepRecord, ...]:
     rows = connection.execute(
-        "SELECT name, attempt, ended_ms, result FROM job_step WHERE job = ? ORDER BY ended_ms, name", (seq,)
+        "SELECT name, attempt, ended_ms, result, what FROM job_step WHERE job = ? ORDER BY ended_ms, name", (seq,)
     )
     return tuple(StepRecord(*row) for row in rows)
 

@@ -67,14 +67,21 @@ class Event:
     progress: Progress | None = None
 
 
+STEP, WAIT, SLEEP = "step", "wait", "sleep"
+
+
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """A step that is done. `result` is a text of `codec`."""
+    """A step that is done, or a wait or a sleep that was begun: `what` says which.
+
+    result: a text of `codec`; of a wait or a sleep, the time when it ends. ended_ms: when it was stored.
+    """
 
     name: str
     attempt: int
     ended_ms: int
     result: str
+    what: str
 
 
 @dataclass(frozen=True, slots=True)

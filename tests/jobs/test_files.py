@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import resource
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from p2pmem_jobs import files
 from p2pmem_jobs.blocking import InlineBlocking, ThreadBlocking
 from p2pmem_jobs.database import open_database
 from p2pmem_jobs.errors import (
@@ -210,6 +212,90 @@ async def test_another_program_that_locks_the_file_is_named_as_the_cause(tmp_pat
         other.close()
         await database.write(add("yes"))
         assert database.read(texts) == ["yes"]
+
+
+@pytest.mark.parametrize("first", ["name", "link", "folder"])
+async def test_a_file_has_one_owner_by_whichever_name_it_is_opened(tmp_path: Path, first: str) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "folder").symlink_to(tmp_path / "real")
+    (tmp_path / "link.db").symlink_to(tmp_path / "real" / "a.db")
+    names = {
+        "name": tmp_path / "real" / "a.db",
+        "link": tmp_path / "link.db",
+        "folder": tmp_path / "folder" / "a.db",
+    }
+    async with open_database(names[first], blocking=InlineBlocking()) as database:
+        await database.migrate("notes", NOTES)
+        await database.write(add("one"))
+        for name in names.values():
+            with pytest.raises(OwnedError):
+                async with open_database(name, blocking=InlineBlocking()):
+                    pass
+    for name in names.values():
+        async with open_database(name, blocking=InlineBlocking()) as database:
+            assert database.read(texts) == ["one"]
+            assert database.restores == 0
+    assert sorted(os.listdir(tmp_path)) == ["folder", "link.db", "real"]
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.EPERM])
+async def test_a_folder_that_may_not_be_written_is_named_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("p2pmem_jobs.files.os.open", refuse)
+    with pytest.raises(OpenError, match=r"may not be written .*make files in its folder"):
+        async with open_database(tmp_path / "a.db", blocking=InlineBlocking()):
+            pass
+
+
+async def test_a_file_that_may_only_be_read_is_refused_and_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.db"
+    await fill(path, 3)
+    before = path.read_bytes()
+    connect = files._connect
+
+    def connect_to_read(where: str, uri: bool = False) -> sqlite3.Connection:
+        connection = connect(where, uri)
+        connection.execute("PRAGMA query_only = ON")  # SQLite says the same of a file without the right to write it
+        return connection
+
+    monkeypatch.setattr(files, "_connect", connect_to_read)
+    with pytest.raises(OpenError, match="may not be written"):
+        async with open_database(path, blocking=InlineBlocking()):
+            pass
+    assert path.read_bytes() == before
+    monkeypatch.undo()
+    async with open_database(path, blocking=InlineBlocking()) as database:
+        assert len(database.read(texts)) == 3
+
+
+async def test_a_folder_is_no_database(tmp_path: Path) -> None:
+    with pytest.raises(OpenError, match="is no file"):
+        async with open_database(tmp_path, blocking=InlineBlocking()):
+            pass
+
+
+async def test_a_backup_that_does_not_fit_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    async with open_database(tmp_path / "a.db", blocking=InlineBlocking()) as database:
+        await database.migrate("notes", NOTES)
+        with pytest.raises(DiskError, match="was not written"):
+            await database.back_up(tmp_path / "no" / "copy.db")
+        monkeypatch.setattr("p2pmem_jobs.files.os.rename", refuse)
+        with pytest.raises(DiskError, match="no space left"):
+            await database.back_up(tmp_path / "copy.db")
+        monkeypatch.undo()
+        assert not [name for name in os.listdir(tmp_path) if name.startswith("copy")]
+        await database.back_up(tmp_path / "copy.db")
 
 
 # Restores
