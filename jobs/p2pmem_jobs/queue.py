@@ -462,6 +462,10 @@ class Queue:
 
         return self._database.read(read)
 
+    def position(self, job_id: str) -> int:
+        """The number of the job's last change. Errors: `NotFoundError`."""
+        return self._database.read(lambda c: reading.last_event_of(c, job_id))
+
     def watch(self, job_id: str | None = None, *, kind: str | None = None, after: int | None = None) -> Watch:
         """The changes of one job from its beginning, until it has ended; or of all, from now on and without end.
 

@@ -72,7 +72,7 @@ class NotAuthorisedError(MisuseError):
 
 
 class ForbiddenError(MisuseError):
-    """The request comes from a web page of another origin, or names another host."""
+    """The request comes from a web page of another origin, names another host, or is not for an agent's token."""
 
 
 class UnreachableError(OutsideError):
