@@ -5,7 +5,9 @@ it runs, whatever kills it; it says who that is, and how often the file was open
 file that somebody else just removed guards nothing.
 
 A file that is older than its lock file says was put back from a backup. `restores` counts that, in the file, so that
-every component can tell whether it has dealt with it.
+every component can tell whether it has dealt with it. SQLite would write the log of the file that was there before into
+the one that was put back: each opening begins with an empty log, so that a log beside a file that knows nothing of the
+last opening is known to be another one's.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ MEMORY = ":memory:"
 FORMAT = 1
 APPLICATION_ID = 0x70326A62  # "p2jb": tells our files from those of others
 
+_LOG_BEGUN = "log_begun"  # the fact that says with which generation the log was empty
 _BUSY_MS = 5_000
 _INSTRUCTIONS_BETWEEN_LOOKS = 20_000  # of SQLite's machine; about a millisecond
 _LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
@@ -235,7 +238,7 @@ def open_files(path: Path | None, slow_readers: int, wal_bytes: int) -> Files:
         if not path.exists():
             _sign_lock(lock_fd, generation=0)
         opened_before = _generation_beside(lock_fd)
-        _check(path)
+        _check(path, opened_before)
         os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
         for number in range(2 + slow_readers):
             connections.append(_connect(str(path)))
@@ -284,12 +287,14 @@ def _connect(where: str, uri: bool = False) -> sqlite3.Connection:
     return connection
 
 
-def _check(path: Path) -> None:
+def _check(path: Path, opened_before: int | None) -> None:
     """Refuses a damaged file, one of another program, and one of a newer version, without touching it."""
     if not path.exists() or path.stat().st_size == 0:
         return
     log = path.with_name(path.name + "-wal")
     was_killed = log.exists() and log.stat().st_size > 0
+    if was_killed:
+        _refuse_foreign_log(path, log, opened_before)
     # A connection that only reads does not copy the log into the file when it is closed.
     connection = _connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
     try:
@@ -309,6 +314,25 @@ def _check(path: Path) -> None:
                 raise DamagedError(_damaged(str(path), "; ".join(findings)))
     finally:
         connection.close()
+
+
+def _refuse_foreign_log(path: Path, log: Path, opened_before: int | None) -> None:
+    connection = _connect(
+        f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True
+    )  # the file alone, without its log
+    try:
+        facts = dict(connection.execute("SELECT name, value FROM database_facts").fetchall())
+    except sqlite3.DatabaseError:
+        return  # killed while the log was copied into it: with the log it is whole, or the check that follows says so
+    finally:
+        connection.close()
+    begun = facts.get(_LOG_BEGUN)
+    if facts.get("is_backup") == 1 or (begun is not None and opened_before is not None and begun < opened_before):
+        raise OpenError(
+            f"{path} was put back, and beside it still lies the log of the file that was there before. Nothing was "
+            f"touched. If it was copied without a log, as a backup is, move {log.name} and {path.name}-shm away, and "
+            f"start again; if it was copied with its log, put back that log and {path.name}.lock too"
+        )
 
 
 def _prepare_writer(connection: sqlite3.Connection, wal_bytes: int) -> None:
@@ -340,6 +364,7 @@ def _begin_generation(connection: sqlite3.Connection, opened_before: int | None)
 
     The file counts first and the lock file second: killed in between, the file is ahead, which means nothing.
     """
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     facts = dict(connection.execute("SELECT name, value FROM database_facts").fetchall())
     was_restored = facts["is_backup"] == 1 or opened_before is None or opened_before > facts["generation"]
     generation = max(facts["generation"], opened_before or 0) + 1
@@ -349,7 +374,9 @@ def _begin_generation(connection: sqlite3.Connection, opened_before: int | None)
         "UPDATE database_facts SET value = ? WHERE name = ?",
         [(generation, "generation"), (restores, "restores"), (0, "is_backup")],
     )
+    connection.execute("INSERT OR REPLACE INTO database_facts VALUES (?, ?)", (_LOG_BEGUN, generation))
     connection.commit()
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     return generation, restores
 
 

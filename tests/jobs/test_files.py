@@ -326,6 +326,60 @@ async def test_a_file_that_was_put_back_counts_a_restore(tmp_path: Path) -> None
     assert await restores() == 2
 
 
+@pytest.mark.processes
+@pytest.mark.parametrize("copied", ["backup", "file"])
+async def test_a_file_that_is_put_back_beside_the_log_of_another_is_refused_and_not_mixed(
+    tmp_path: Path, copied: str
+) -> None:
+    path, copy = tmp_path / "a.db", tmp_path / "copy.db"
+    await fill(path, 100)
+    if copied == "backup":
+        async with open_database(path, blocking=InlineBlocking()) as database:
+            await database.back_up(copy)
+    else:
+        copy.write_bytes(path.read_bytes())
+    killed = await trio.run_process([sys.executable, "-c", KILLED, str(path)], check=False, env=environment())
+    assert killed.returncode == -signal.SIGKILL
+    copy.replace(path)
+    before = path.read_bytes(), (tmp_path / "a.db-wal").read_bytes()
+    for _ in range(2):
+        with pytest.raises(OpenError, match="the log of the file that was there before"):
+            async with open_database(path, blocking=InlineBlocking()):
+                pass
+        assert (path.read_bytes(), (tmp_path / "a.db-wal").read_bytes()) == before
+    for name in ("a.db-wal", "a.db-shm"):
+        (tmp_path / name).unlink()
+    async with open_database(path, blocking=InlineBlocking()) as database:
+        assert database.restores == 1
+        assert len(database.read(texts)) == 100
+
+
+@pytest.mark.processes
+async def test_killed_again_and_again_a_file_knows_its_own_log(tmp_path: Path) -> None:
+    path, copy = tmp_path / "a.db", tmp_path / "copy.db"
+    await fill(path, 100)
+    async with open_database(path, blocking=InlineBlocking()) as database:
+        await database.back_up(copy)
+    copy.replace(path)
+    for turn in range(1, 4):
+        script = KILLED.replace("'last'", f"'last {turn}'")
+        await trio.run_process([sys.executable, "-c", script, str(path)], check=False, env=environment())
+    async with open_database(path, blocking=InlineBlocking()) as database:
+        assert database.read(texts)[-3:] == ["last 1", "last 2", "last 3"]
+        assert database.restores == 1
+
+
+@pytest.mark.processes
+async def test_another_process_is_told_which_one_has_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    async with open_database(path, blocking=InlineBlocking()):
+        refused = await trio.run_process(
+            [sys.executable, "-c", KILLED, str(path)], check=False, env=environment(), capture_stderr=True
+        )
+    assert refused.returncode == 1
+    assert f"is in use by process {os.getpid()}".encode() in refused.stderr
+
+
 async def test_a_deleted_text_is_in_no_file_after_a_checkpoint(tmp_path: Path) -> None:
     secret = "the quick brown fox is a secret"
     async with open_database(tmp_path / "a.db", blocking=InlineBlocking()) as database:
