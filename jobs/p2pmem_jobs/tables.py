@@ -104,7 +104,8 @@ CREATE TRIGGER job_removed AFTER DELETE ON job BEGIN
     UPDATE job_fact SET value = value - 1 WHERE name = 'ended';
 END;
 """
-HAS_EFFECT_UNDER_WAY = "EXISTS (SELECT 1 FROM job_effect WHERE job = job.seq AND job_effect.state = 'intended')"
+# A cleared one too: a person let it be tried again, and until it is, or is found, nobody knows more than before.
+HAS_EFFECT_UNDER_WAY = "EXISTS (SELECT 1 FROM job_effect WHERE job = job.seq AND job_effect.state != 'done')"
 
 _SCHEMA_2 = """
 ALTER TABLE job_step ADD COLUMN what TEXT NOT NULL DEFAULT 'step';  -- step, wait, sleep: of these the result is the end

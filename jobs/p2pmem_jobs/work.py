@@ -78,7 +78,7 @@ def effect_not_done(connection: sqlite3.Connection, claimed: Claimed, key: str) 
 
 def effects_under_way(connection: sqlite3.Connection, seq: int) -> list[str]:
     """The effects that were begun and are not known to have happened, as texts for people."""
-    rows = connection.execute("SELECT key, note FROM job_effect WHERE job = ? AND state = 'intended'", (seq,))
+    rows = connection.execute("SELECT key, note FROM job_effect WHERE job = ? AND state != 'done'", (seq,))
     return [f"{key} ({note})" if note else str(key) for key, note in rows]
 
 
