@@ -1,6 +1,7 @@
 """Durable asynchronous jobs on trio and SQLite."""
 
 from .blocking import Blocking, InlineBlocking, ThreadBlocking
+from .bounds import QueueLimits, Retention
 from .clock import Clock, SystemClock, TrioClock
 from .context import Context, Happened, Looked
 from .database import CrashPoint, Database, DatabaseStatistics, Limits, open_database
@@ -35,7 +36,7 @@ from .errors import (
 )
 from .handlers import ErrorClass, Handler, RetryPolicy, classify
 from .job import Job, Submission, Watch
-from .queue import Queue, QueueLimits, Retention
+from .queue import Queue
 from .records import EffectRecord, Event, JobRecord, Progress, QueueStatistics, StepRecord, Story
 from .schema import Migration
 from .signals import Listener, Signal

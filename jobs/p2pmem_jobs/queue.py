@@ -7,13 +7,13 @@ import os
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 from weakref import WeakValueDictionary
 
 import trio
 
 from . import codec, reading, recovery, tables
+from .bounds import QueueLimits, Retention, check_names, check_numbers
 from .clock import Clock, SystemClock
 from .context import Context
 from .database import CrashPoint, Database
@@ -33,7 +33,7 @@ from .records import Ended, JobRecord, NewJob, QueueStatistics, Story
 from .runs import Run
 from .signals import Signal, Signals
 from .states import State
-from .texts import check_name, told
+from .texts import told
 
 log = logging.getLogger("p2pmem_jobs")
 
@@ -41,47 +41,9 @@ A = TypeVar("A")
 R = TypeVar("R")
 T = TypeVar("T")
 
-KEY_CHARACTERS_MAX = 500
-TIME_MS_MAX = 2**53  # far beyond any calendar; exact also as a float
 NO_RESULT: object = object()  # what is given where a person knows that a job succeeded, and nothing more
 _SWEEP_BATCH = 500
 _MAY_BE_RETRIED = frozenset({State.FAILED, State.CANCELLED})
-_DAY_S = 86_400.0
-
-
-@dataclass(frozen=True, slots=True)
-class QueueLimits:
-    """Bounds of a queue.
-
-    live_jobs: jobs that have not ended; more are refused. running_jobs: that run at once; each kind has a limit too.
-    tasks: running and waiting ones together, which have a task each. deaths: times that the process may die while a
-    job runs, without a step done in between, before the job counts as the poison and fails.
-    look_every_s: how often a wait looks without having been woken.
-    """
-
-    live_jobs: int = 250_000
-    running_jobs: int = 64
-    tasks: int = 20_000
-    deaths: int = 5
-    look_every_s: float = 60.0
-
-    def __post_init__(self) -> None:
-        if min(self.live_jobs, self.running_jobs, self.tasks) < 1 or self.deaths < 0 or self.look_every_s <= 0:
-            raise MisuseError(f"{self}: limits are positive")
-
-
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """How long ended jobs are kept, and how many at most; looked at every `sweep_every_s`.
-
-    A dedupe key is free again when its job is forgotten.
-    """
-
-    succeeded_s: float = 7 * _DAY_S
-    failed_s: float = 30 * _DAY_S
-    cancelled_s: float = 7 * _DAY_S
-    ended_jobs: int = 100_000
-    sweep_every_s: float = 60.0
 
 
 class Queue:
@@ -273,14 +235,8 @@ class Queue:
         if type(args) is not handler.args_type:
             raise MisuseError(f"{handler.kind} takes {handler.args_type.__name__}, and was given {type(args).__name__}")
         now_ms = self.clock.now_ms()
-        for what, text in (("a dedupe key", dedupe_key), ("a parent", parent), ("an owner", owner)):
-            if text is not None:
-                check_name(text, what, KEY_CHARACTERS_MAX)
-        if type(priority) is not int or not -1_000_000 <= priority <= 1_000_000:
-            raise MisuseError(f"a priority is an int within a million of 0, not {priority!r}")
-        for what, time_ms in (("run_at_ms", run_at_ms), ("deadline_ms", deadline_ms)):
-            if time_ms is not None and (type(time_ms) is not int or not -TIME_MS_MAX <= time_ms <= TIME_MS_MAX):
-                raise MisuseError(f"{what} is a time in whole milliseconds since 1970, not {time_ms!r}")
+        check_names(dedupe_key, parent, owner)
+        check_numbers(priority, run_at_ms, deadline_ms)
         if deadline_ms is not None and deadline_ms <= now_ms:
             raise MisuseError(f"the deadline of this {handler.kind} passed {now_ms - deadline_ms} ms ago")
         new = NewJob(
@@ -349,20 +305,7 @@ class Queue:
         if old.version not in handler.accepts:
             raise UnknownKindError(f"job {job_id} is of version {old.version} of {old.kind!r}, which is not accepted")
         now_ms = self.clock.now_ms()
-        new = NewJob(
-            new_id(now_ms, self._random_bytes),
-            old.kind,
-            old.version,
-            old.args,
-            old.priority,
-            now_ms,
-            None,
-            old.dedupe_key,
-            old.owner,
-            old.parent,
-            old.id,
-            now_ms,
-        )
+        new = NewJob.again(old, new_id(now_ms, self._random_bytes), now_ms)
         submission = Submission(self, new, handler.returns, f"retry of {old.id}", old.id)
         await self._database.write(submission.insert, submission.announce)
         return submission.job

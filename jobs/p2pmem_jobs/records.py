@@ -143,6 +143,24 @@ class NewJob:
     retry_of: str | None
     submitted_ms: int
 
+    @classmethod
+    def again(cls, old: JobRecord, new_id: str, now_ms: int) -> NewJob:
+        """The same job once more, from now on and without a deadline."""
+        return cls(
+            id=new_id,
+            kind=old.kind,
+            version=old.version,
+            args=old.args,
+            priority=old.priority,
+            run_at_ms=now_ms,
+            deadline_ms=None,
+            dedupe_key=old.dedupe_key,
+            owner=old.owner,
+            parent=old.parent,
+            retry_of=old.id,
+            submitted_ms=now_ms,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Claimed:

@@ -16,11 +16,11 @@ from p2pmem_jobs import (
     NotDoneError,
     Queue,
     QueueLimits,
+    Retention,
     State,
     TransientError,
     open_database,
 )
-from p2pmem_jobs.queue import Retention
 from trio.testing import MockClock
 
 from .conftest import START_MS, Add, Note, Rig, Sum, adding, settle
