@@ -136,6 +136,7 @@ PROBLEMS: Final[Mapping[str, Row]] = {
     _JOBS + "NotFoundError": Row("no-such-job", 404, Exit.NOT_FOUND),
     _JOBS + "ConflictError": Row("job-conflict", 409, Exit.MISUSE),
     _JOBS + "EndedError": Row("job-ended", 409, Exit.MISUSE),
+    "p2pmem.services.job_desk.JobEndedError": Row("job-ended", 409, Exit.MISUSE),
     _JOBS + "ClosedError": Row("closing", 503, Exit.OUTSIDE),
     _JOBS + "OutsideError": Row("outside", 503, Exit.OUTSIDE),
     _JOBS + "FullError": Row("queue-full", 503, Exit.OUTSIDE),

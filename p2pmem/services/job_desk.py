@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import trio
 from p2pmem_jobs import (
+    ClosedError,
+    EndedError,
     Handler,
     Job,
     JobRecord,
@@ -32,6 +34,10 @@ QUICK_S: Final = 0.5
 """A submit waits so long for the end of its job: what has nothing to wait for answers at once."""
 _ON_ITS_WAY: Final = frozenset((State.QUEUED, State.RUNNING))
 _OUTCOMES: Final = {"succeeded": State.SUCCEEDED, "failed": State.FAILED, "retry": State.QUEUED}
+
+
+class JobEndedError(MisuseError):
+    """The job has ended, or is in no state for this."""
 
 
 class JobDesk:
@@ -177,8 +183,12 @@ def _open_until_ms(story: Story) -> int:
 
 @contextmanager
 def _misuse() -> Iterator[None]:
-    """What the queue calls misuse is misuse of the node too."""
+    """What the queue calls misuse is misuse of the node too. That it is closing is nobody's fault."""
     try:
         yield
+    except ClosedError:
+        raise
+    except EndedError as error:
+        raise JobEndedError(str(error)) from error
     except QueueMisuseError as error:
         raise MisuseError(str(error)) from error

@@ -185,6 +185,25 @@ async def test_without_agents_only_the_nodes_own_token_opens_anything() -> None:
         nursery.cancel_scope.cancel()
 
 
+# What cannot be done with a job
+
+
+async def test_what_cannot_be_done_with_a_job_is_said_by_its_code(served: Served) -> None:
+    job = await share(served.operator, served.graph, "y")
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    async with httpx.AsyncClient(base_url=served.url, headers=headers, trust_env=False) as operator:
+        for word, body in (("cancel", {}), ("retry", {}), ("resolve", {"outcome": "failed"})):
+            answer = await operator.post(f"/v1/jobs/{job}/{word}", json=body)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (409, "job-ended")
+        answer = await operator.post(f"/v1/jobs/{job}/resolve", json={"outcome": "maybe"})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (422, "misuse")
+        for limit in ("0", "-1", "1001"):
+            answer = await operator.get(f"/v1/jobs?limit={limit}")
+            assert (answer.status_code, answer.json()["error"]["code"]) == (422, "misuse")
+        for path in ("/v1/jobs/%ED%A0%80", "/v1/jobs/%00", f"/v1/jobs/{'x' * 5_000}", "/v1/jobs?before=%00"):
+            assert (await operator.get(path)).status_code in (400, 404), path
+
+
 # Streams of jobs
 
 
