@@ -47,7 +47,7 @@ from p2pmem.net.topics import OpenTopics
 from p2pmem.recall.recalling import Recalling
 from p2pmem.recall.text_index import open_text_index
 from p2pmem.review.judging import Judge, ReviewSettings, open_judge
-from p2pmem.services.agent_face import AgentFace
+from p2pmem.services.agent_face import face_of_agent
 from p2pmem.services.auditing import Auditing
 from p2pmem.services.certifying import Certifying
 from p2pmem.services.chain_facts import ChainFacts
@@ -161,10 +161,6 @@ class Node:
     queue: Queue
     store: OxigraphProjection
     penalties: Penalties
-
-    def of_agent(self, agent: str) -> Face:
-        """What one agent of this node may call. Errors: `NotFoundError` for somebody who is none."""
-        return AgentFace(self.services, Address.parse(agent))
 
 
 @asynccontextmanager
@@ -578,7 +574,9 @@ async def run_node(
         trio.open_nursery() as nursery,
     ):
         at = (config.http_host, config.http_port)
-        serve = partial(serve_http, node.face, token, *at, stop=stopping, of_agent=node.of_agent)
+        serve = partial(
+            serve_http, node.face, token, *at, stop=stopping, of_agent=partial(face_of_agent, node.services)
+        )
         url: str = await nursery.start(serve)
         tune_garbage_collection()
         keep_port(home.port_file, node.network.addresses())

@@ -47,3 +47,8 @@ class AgentFace(NodeFace):
         if key.author != self._own:
             raise MisuseError(f"only the author publishes: {key} is by {key.author}, and this token is of {self._own}")
         return await super().publish(graph, reference)
+
+
+def face_of_agent(services: Services, agent: str) -> AgentFace:
+    """What one agent of a node may call. Errors: `NotFoundError` for somebody who is none."""
+    return AgentFace(services, Address.parse(agent))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import httpx
@@ -22,6 +23,7 @@ from p2pmem.face import NewGraph, NewMember
 from p2pmem.keyring import Keyring
 from p2pmem.net.memory import MemoryFabric
 from p2pmem.node import Node, NodeSettings, Places, Surroundings, open_node
+from p2pmem.services.agent_face import face_of_agent
 
 from .memory_face import MemoryFace
 
@@ -51,9 +53,8 @@ async def served() -> AsyncIterator[Served]:
         opened = open_node(NodeSettings("tokens", "Ada"), Keyring.of(ADA, BOB, EVE), network, Places(), surroundings)
         node = await stack.enter_async_context(opened)
         nursery = await stack.enter_async_context(trio.open_nursery())
-        url: str = await nursery.start(
-            lambda task_status: serve_http(node.face, TOKEN, of_agent=node.of_agent, task_status=task_status)
-        )
+        of_agent = partial(face_of_agent, node.services)
+        url: str = await nursery.start(partial(serve_http, node.face, TOKEN, of_agent=of_agent))
         tokens = (TOKEN, agent_token(TOKEN, str(BOB.address)), agent_token(TOKEN, str(EVE.address)))
         faces = [await stack.enter_async_context(HttpFace(url, token)) for token in tokens]
         member = NewMember(str(BOB.address), ("writer", "endorser", "verifier"), "Bob")
