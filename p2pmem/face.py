@@ -172,7 +172,9 @@ class VersionView:
 class JobView:
     """A job: `state` is queued, running, waiting, succeeded, failed, cancelled or outcome_unknown.
 
-    `result` is a JSON value when it succeeded; `waiting_for` says in words what is missing.
+    `result` is a JSON value when it succeeded; `waiting_for` says in words what is missing. `agent` is whose job it is.
+    `next_try_ms`: a queued job begins no sooner; 0: as soon as it can. `position`: the last change that this shows, in
+    what `watch_job` tells, and 0 elsewhere.
     """
 
     id: str
@@ -187,6 +189,9 @@ class JobView:
     waiting_for: str
     error: str
     result: object
+    agent: str = ""
+    next_try_ms: int = 0
+    position: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,14 +225,42 @@ class JobEffectView:
 
 
 @dataclass(frozen=True, slots=True)
+class JobWaitView:
+    """A wait or a sleep that was begun, and when it ends at the latest, over restarts too."""
+
+    name: str
+    begun_ms: int
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AbsentView:
+    """Somebody whom a job waits for. `last_seen_ms` 0: not since this node was started."""
+
+    agent: str
+    label: str
+    online: bool
+    last_seen_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class JobStory:
-    """All that is known of a job, oldest first. `children` are the ids of jobs that it submitted."""
+    """All that is known of a job, oldest first.
+
+    `children` are the ids of jobs that it submitted, `parent` is the one that submitted it, `retry_of` the one that it
+    tries again. `absent` are those whom it waits for, and `open_until_ms` says how long; 0: without an end.
+    """
 
     job: JobView
     events: tuple[JobEventView, ...]
     steps: tuple[JobStepView, ...]
     effects: tuple[JobEffectView, ...]
     children: tuple[str, ...]
+    waits: tuple[JobWaitView, ...] = ()
+    absent: tuple[AbsentView, ...] = ()
+    open_until_ms: int = 0
+    parent: str = ""
+    retry_of: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -474,13 +507,18 @@ class Face(Protocol):
     async def job(self, job: str, *, wait_ms: int = 0) -> JobView:
         """The job; waits at most so long for its end."""
 
-    async def jobs(self, *, state: str | None, limit: int, before: str | None = None) -> tuple[JobView, ...]:
-        """Jobs, newest first. For the next page, `before` is the id of the last one of this page."""
+    async def jobs(
+        self, *, state: str | None, limit: int, before: str | None = None, kind: str | None = None
+    ) -> tuple[JobView, ...]:
+        """Jobs, newest first, 1 to 1,000. For the next page, `before` is the id of the last one of this page."""
 
     async def job_story(self, job: str) -> JobStory: ...
 
-    def watch_job(self, job: str) -> AsyncIterator[JobView]:
-        """The job as it is now and after each change, until it has ended. Intermediate states may be left out."""
+    def watch_job(self, job: str, *, since: int = 0) -> AsyncIterator[JobView]:
+        """The job as it is now and after each change, until it has ended, or only a person can say how.
+
+        Intermediate states may be left out. `since` is the position of what is known already, and not told again.
+        """
 
     async def cancel_job(self, job: str) -> JobView: ...
 

@@ -48,6 +48,7 @@ from p2pmem.net.topics import OpenTopics
 from p2pmem.recall.recalling import Recalling
 from p2pmem.recall.text_index import open_text_index
 from p2pmem.review.judging import Judge, ReviewSettings, open_judge
+from p2pmem.services.agent_face import face_of_agent
 from p2pmem.services.auditing import Auditing
 from p2pmem.services.certifying import Certifying
 from p2pmem.services.chain_facts import ChainFacts
@@ -565,7 +566,10 @@ async def run_node(
         _open_discovery(config, node),
         trio.open_nursery() as nursery,
     ):
-        serve = partial(serve_http, node.face, token, config.http_host, config.http_port, stop=stopping)
+        at = (config.http_host, config.http_port)
+        serve = partial(
+            serve_http, node.face, token, *at, stop=stopping, of_agent=partial(face_of_agent, node.services)
+        )
         url: str = await nursery.start(serve)
         tune_garbage_collection()
         keep_port(home.port_file, node.network.addresses())

@@ -1,6 +1,7 @@
 """Durable asynchronous jobs on trio and SQLite."""
 
 from .blocking import Blocking, InlineBlocking, ThreadBlocking
+from .bounds import QueueLimits, Retention
 from .clock import Clock, SystemClock, TrioClock
 from .context import Context, Happened, Looked
 from .database import CrashPoint, Database, DatabaseStatistics, Limits, open_database
@@ -17,6 +18,7 @@ from .errors import (
     JobFailedError,
     JobOutcomeUnknownError,
     JobsError,
+    JobWithoutResultError,
     MisuseError,
     NewerSchemaError,
     NotDoneError,
@@ -34,7 +36,7 @@ from .errors import (
 )
 from .handlers import ErrorClass, Handler, RetryPolicy, classify
 from .job import Job, Submission, Watch
-from .queue import Queue, QueueLimits, Retention
+from .queue import Queue
 from .records import EffectRecord, Event, JobRecord, Progress, QueueStatistics, StepRecord, Story
 from .schema import Migration
 from .signals import Listener, Signal
@@ -66,6 +68,7 @@ __all__ = [
     "JobFailedError",
     "JobOutcomeUnknownError",
     "JobRecord",
+    "JobWithoutResultError",
     "JobsError",
     "Limits",
     "Listener",

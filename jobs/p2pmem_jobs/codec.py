@@ -23,8 +23,10 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from .errors import NotSerialisableError
+from .texts import is_storable
 
 DEPTH_MAX = 32
+INT_BITS_MAX = 4_096  # far below what Python refuses to write as digits
 TEXT_BYTES_MAX = 1024 * 1024
 
 # A JSON value
@@ -50,9 +52,14 @@ def encode(value: object, declared: Any = UNDECLARED) -> str:
     return text
 
 
-def decode(text: str, declared: Any = UNDECLARED) -> Any:
-    """The value of a text. Errors: `NotSerialisableError` when the stored value does not fit the type (any longer)."""
-    return _decode(json.loads(text), declared, "value")
+def decode(text: str, declared: Any = UNDECLARED, where: str = "value") -> Any:
+    """The value of a text. Errors: `NotSerialisableError`, with `where`, when it does not fit the type (any longer)."""
+    return _decode(json.loads(text), declared, where)
+
+
+def may_be_none(declared: Any) -> bool:
+    """Whether None is a value of the type."""
+    return declared in (UNDECLARED, Any, object, None, type(None)) or _is_optional(declared)
 
 
 def check_declared(declared: Any, where: str) -> None:
@@ -61,10 +68,12 @@ def check_declared(declared: Any, where: str) -> None:
 
 
 def _plain(value: object, where: str, depth: int) -> Json:
-    if value is None or isinstance(value, bool | str):
-        return None if value is None else _scalar(value)
-    if type(value) is int:
+    if value is None or type(value) is bool:
         return value
+    if isinstance(value, str):
+        return _text(value, where)
+    if type(value) is int:
+        return _int(value, where)
     if type(value) is float:
         return _finite(value, where)
     if type(value) is bytes:
@@ -79,8 +88,23 @@ def _plain(value: object, where: str, depth: int) -> Json:
     )
 
 
-def _scalar(value: bool | str) -> bool | str:
-    return value if type(value) is bool else str(value)
+def _text(value: str, where: str) -> str:
+    if not is_storable(value):
+        raise NotSerialisableError(f"{where} holds half of a character (a lone surrogate), which cannot be stored")
+    return str(value)
+
+
+def _int(value: int, where: str) -> int:
+    if value.bit_length() > INT_BITS_MAX:
+        raise NotSerialisableError(f"{where} is a number of more than {INT_BITS_MAX} bits; store it as bytes")
+    return value
+
+
+def _float(value: float, where: str) -> float:
+    try:
+        return _finite(float(value), where)
+    except OverflowError:
+        raise NotSerialisableError(f"{where} is an int that is too large for a float") from None
 
 
 def _finite(value: float, where: str) -> float:
@@ -91,8 +115,8 @@ def _finite(value: float, where: str) -> float:
 
 def _encode_dict(value: dict[Any, Any], item_type: Any, where: str, depth: int) -> Json:
     for key in value:
-        if type(key) is not str or key.startswith("$"):
-            raise NotSerialisableError(f"{where} has the key {key!r}; keys are texts that do not begin with '$'")
+        if type(key) is not str or key.startswith("$") or not is_storable(key):
+            raise NotSerialisableError(f"{where} has the key {key!r}; keys are whole texts that do not begin with '$'")
     return {key: _encode(item, item_type, f"{where}[{key!r}]", depth + 1) for key, item in value.items()}
 
 
@@ -108,7 +132,7 @@ def _encode(value: object, declared: Any, where: str, depth: int) -> Json:
     if declared is float:
         if type(value) not in (int, float):
             raise _wrong(value, declared, where)
-        return _finite(float(typing.cast(float, value)), where)
+        return _float(typing.cast(float, value), where)
     if isinstance(declared, type) and issubclass(declared, Enum):
         if not isinstance(value, declared):
             raise _wrong(value, declared, where)

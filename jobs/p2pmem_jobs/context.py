@@ -18,8 +18,9 @@ from .clock import Clock
 from .database import CrashPoint, Database
 from .errors import MisuseError, NotDoneError, OutcomeUnknownError, WaitedTooLongError
 from .handlers import Handler
-from .records import Claimed, Progress
+from .records import SLEEP, WAIT, Claimed, Progress
 from .signals import Listener, Signal
+from .texts import check_name, told
 
 if TYPE_CHECKING:
     from .job import Submission
@@ -128,7 +129,7 @@ class Context:
         stored = await self._begin(name)
         declared = _declared(fn, returns)
         if stored is not None:
-            return typing.cast(T, codec.decode(stored, declared))
+            return typing.cast(T, codec.decode(stored, declared, _stored(name)))
         self._crash_at(name, "before")
         result = fn()
         if inspect.isawaitable(result):
@@ -154,7 +155,7 @@ class Context:
         stored = await self._begin(name)
         declared = _declared(fn, returns)
         if stored is not None:
-            return typing.cast(T, codec.decode(stored, declared))
+            return typing.cast(T, codec.decode(stored, declared, _stored(name)))
 
         def write(connection: sqlite3.Connection) -> T:
             work.require_current(connection, self._claimed)
@@ -204,16 +205,16 @@ class Context:
             if found:
                 return found
             if timeout_s is not None and until_ms is None:
-                until_ms = await self._store_time(name, timeout_s)
+                until_ms = await self._store_time(name, timeout_s, WAIT)
             end_ms = None if until_ms is None else int(until_ms)
-            told = _text(detail)
-            async with self._run.waiting(told) as tell:
+            known = _text(detail)
+            async with self._run.waiting(known) as tell:
                 while not (found := predicate()):
                     if end_ms is not None and self._clock.now_ms() >= end_ms:
                         raise WaitedTooLongError(f"{name} did not come in time: {_text(detail)}")
-                    if _text(detail) != told:
-                        told = _text(detail)
-                        await tell(told)
+                    if _text(detail) != known:
+                        known = _text(detail)
+                        await tell(known)
                         continue
                     with trio.move_on_after(self._pause_s(end_ms, self._look_every_s)):
                         await listener.wait()
@@ -224,16 +225,17 @@ class Context:
 
         Cancellation: at any time.
         """
-        end_ms = int((await self._begin(name)) or await self._store_time(name, seconds))
+        end_ms = int((await self._begin(name)) or await self._store_time(name, seconds, SLEEP))
         if self._clock.now_ms() >= end_ms:
             return
         async with self._run.waiting("asleep"):
             while self._clock.now_ms() < end_ms:  # noqa: ASYNC110, it is the wall clock that we wait for
                 await trio.sleep(self._pause_s(end_ms, _LOOK_AT_THE_CLOCK_EVERY_S))
 
-    async def _store_time(self, name: str, seconds: float) -> str:
-        end_ms = str(self._clock.now_ms() + round(seconds * 1000))
-        await self._database.write(lambda c: work.store_step(c, self._claimed, name, self._clock.now_ms(), end_ms))
+    async def _store_time(self, name: str, seconds: float, what: str) -> str:
+        now_ms = self._clock.now_ms()
+        end_ms = str(now_ms + round(seconds * 1000))
+        await self._database.write(lambda c: work.store_step(c, self._claimed, name, now_ms, end_ms, what))
         return end_ms
 
     def _pause_s(self, end_ms: int | None, at_most_s: float) -> float:
@@ -275,15 +277,19 @@ class Context:
             row = self._database.read(lambda c: work.effect_row(c, self._claimed.seq, key))
         if row is not None and row[0] == "done":
             assert row[1] is not None
-            return typing.cast(T, codec.decode(row[1], declared))
+            return typing.cast(T, codec.decode(row[1], declared, _stored(key)))
         if row is not None or self._claimed.look_first:
             seen = await look_up()
             if isinstance(seen, Happened):
                 return await self._effect_done(key, seen.result, declared)
             if seen is Looked.CANNOT_TELL and not (row is not None and row[0] == "cleared"):
+                if (
+                    row is None
+                ):  # after a restore: it is this row that a person then clears, and that tells what to look for
+                    await self._intend(key, note)
                 raise OutcomeUnknownError(f"it is not known whether {key} happened" + (f" ({note})" if note else ""))
         self._crash_at(key, "before")
-        await self._database.write(lambda c: work.intend_effect(c, self._claimed, key, note, self._clock.now_ms()))
+        await self._intend(key, note)
         self._crash_at(key, "intended")
         try:
             result = await try_()
@@ -292,6 +298,10 @@ class Context:
             raise
         self._crash_at(key, "tried")
         return await self._effect_done(key, result, declared)
+
+    async def _intend(self, key: str, note: str) -> None:
+        now_ms = self._clock.now_ms()
+        await self._database.write(lambda c: work.intend_effect(c, self._claimed, key, told(note), now_ms))
 
     async def _effect_done(self, key: str, result: T, declared: Any) -> T:
         text = codec.encode(result, declared)
@@ -308,8 +318,7 @@ class Context:
         return self._done.pop(name, None)
 
     def _use(self, name: str) -> None:
-        if not name or len(name) > NAME_CHARACTERS_MAX:
-            raise MisuseError(f"the name of a step is 1 to {NAME_CHARACTERS_MAX} characters, not {name[:50]!r}")
+        check_name(name, "the name of a step", NAME_CHARACTERS_MAX)
         if name in self._used:
             raise MisuseError(f"{self.kind} used the name {name!r} twice in one run; each step has its own")
         self._used.add(name)
@@ -329,5 +338,9 @@ def _declared(fn: Callable[..., object], returns: Any) -> Any:
         return codec.UNDECLARED
 
 
+def _stored(name: str) -> str:
+    return f"the stored result of {name!r}"
+
+
 def _text(detail: str | Callable[[], str]) -> str:
-    return detail if isinstance(detail, str) else detail()
+    return told(detail if isinstance(detail, str) else detail())

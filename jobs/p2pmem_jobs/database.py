@@ -443,7 +443,7 @@ class Database:
     async def back_up(self, to: Path) -> None:
         """Writes a whole copy to a new file, marked as a backup: once opened, it counts one of `restores` more.
 
-        Errors: `MisuseError` when `to` exists. Writes wait meanwhile.
+        Errors: `MisuseError` when `to` exists; `DiskError`, and then nothing of it is left. Writes wait meanwhile.
         """
         await self._submit(_Operation(lambda connection: self._files.back_up(connection, to), None, alone=True))
 
@@ -467,8 +467,8 @@ async def open_database(
     cancellation. `blocking` runs the commits: when it is shared with long work, writes wait for that.
     `crash_point(name)` is called at the points where a test may want to kill the process.
 
-    Errors: `OwnedError`, `DamagedError`, `NewerSchemaError`, `DiskError`. When the disk fails to sync, nobody knows
-    what it holds: the block is cancelled and `DiskError` raised, for the file to be opened again.
+    Errors: `OwnedError`, `DamagedError`, `NewerSchemaError`, `OpenError`, `DiskError`. When the disk fails to sync,
+    nobody knows what it holds: the block is cancelled and `DiskError` raised, for the file to be opened again.
     """
     limits = limits or Limits()
     target = None if str(path) == MEMORY else Path(path)

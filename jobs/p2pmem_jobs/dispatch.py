@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -65,21 +66,36 @@ class Dispatcher:
         self._tell_progress = tell_progress
         self._ready = set(handlers)  # kinds of which a claim may find something
         self._look_again_ms: int | None = 0
+        self._deadlines: list[tuple[int, str]] = []  # a heap: when runs have to be stopped, and of which job
         self.stopping = trio.Event()
+        self._claims_no_more = trio.Event()
         self._run_ended = Signal()
 
     # The loop
 
     async def dispatch(self, nursery: trio.Nursery) -> None:
         """Claims and starts jobs until it is cancelled or the queue drains."""
-        with Listener((self._wake,)) as listener:
-            while not self.stopping.is_set():
-                room = self._room()
-                if room or self._is_time():
-                    await self._claim(room, nursery)
-                    continue
-                with trio.move_on_after(self._pause_s()):
-                    await listener.wait()
+        try:
+            with Listener((self._wake,)) as listener:
+                while not self.stopping.is_set():
+                    self._stop_late()
+                    room = self._room()
+                    if room or self._is_time():
+                        await self._claim(room, nursery)
+                        continue
+                    with trio.move_on_after(self._pause_s()):
+                        await listener.wait()
+        finally:
+            self._claims_no_more.set()
+
+    def _stop_late(self) -> None:
+        """Stops the runs whose deadline has come, by the wall clock: it may have stepped since they began."""
+        now_ms = self.clock.now_ms()
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            _, job_id = heapq.heappop(self._deadlines)
+            run = self.runs.get(job_id)
+            if run is not None and run.claimed.deadline_ms is not None and run.claimed.deadline_ms <= now_ms:
+                run.stop(Stop.LATE)
 
     def _room(self) -> dict[str, int]:
         tasks_left = self._tasks_max - len(self.runs)
@@ -90,9 +106,12 @@ class Dispatcher:
         return self._look_again_ms is not None and self.clock.now_ms() >= self._look_again_ms
 
     def _pause_s(self) -> float:
-        if self._look_again_ms is None:
+        times_ms = [time_ms for time_ms, _ in self._deadlines[:1]]
+        if self._look_again_ms is not None:
+            times_ms.append(self._look_again_ms)
+        if not times_ms:
             return _LOOK_AT_THE_CLOCK_EVERY_S
-        return min(_LOOK_AT_THE_CLOCK_EVERY_S, max(1, self._look_again_ms - self.clock.now_ms()) / 1000)
+        return min(_LOOK_AT_THE_CLOCK_EVERY_S, max(1, min(times_ms) - self.clock.now_ms()) / 1000)
 
     async def _claim(self, room: dict[str, int], nursery: trio.Nursery) -> None:
         total = min(CLAIMED_AT_ONCE_MAX, self.places.free_in_all(), self._tasks_max - len(self.runs))
@@ -104,7 +123,8 @@ class Dispatcher:
             )
         except OutsideError as error:
             log.error("queue.claim_failed", extra={"error": str(error)})
-            await trio.sleep(_AFTER_DISK_ERROR_S)
+            with trio.move_on_after(_AFTER_DISK_ERROR_S):
+                await self.stopping.wait()
         finally:
             self.places.end_claim()
 
@@ -117,6 +137,7 @@ class Dispatcher:
             self.places.take(claimed.kind)
             run = Run(self, claimed, self._handlers[claimed.kind])
             self.runs[claimed.id] = run
+            self._note_deadline(claimed)
             nursery.start_soon(self._run, run, name=f"{claimed.kind} {claimed.id}")
             self._tell(claimed.id, None)
         for job_id in claim.expired:
@@ -126,6 +147,14 @@ class Dispatcher:
         if len(claim.jobs) < total:
             self._ready -= {kind for kind, count in found.items() if count < room[kind]}
         self._ready |= claim.due & self._handlers.keys() - room.keys()
+
+    def _note_deadline(self, claimed: Claimed) -> None:
+        if claimed.deadline_ms is None:
+            return
+        heapq.heappush(self._deadlines, (claimed.deadline_ms, claimed.id))
+        if len(self._deadlines) > 2 * len(self.runs) + 64:  # most are of jobs that have ended
+            known = [(run.claimed.deadline_ms, run.claimed.id) for run in self.runs.values()]
+            self._deadlines = sorted((time_ms, job_id) for time_ms, job_id in known if time_ms is not None)
 
     async def _run(self, run: Run) -> None:
         try:
@@ -138,10 +167,9 @@ class Dispatcher:
 
     # What others tell it
 
-    def submitted(self, kind: str, run_at_ms: int, deadline_ms: int | None) -> None:
-        """A job was committed."""
-        now_ms = self.clock.now_ms()
-        if run_at_ms <= now_ms and kind in self._handlers:
+    def submitted(self, kind: str, run_at_ms: int, deadline_ms: int | None, *, ready: bool) -> None:
+        """A job was committed, as ready or for later: the clock, asked again here, may say another thing meanwhile."""
+        if ready and kind in self._handlers:
             self._ready.add(kind)
         else:
             self._look_at(run_at_ms)
@@ -172,8 +200,8 @@ class Dispatcher:
         self.ended_count += 1
         self._tell(claimed.id, ended)
 
-    def queued_again(self, claimed: Claimed, run_at_ms: int) -> None:
-        self.submitted(claimed.kind, run_at_ms, claimed.deadline_ms)
+    def queued_again(self, claimed: Claimed, run_at_ms: int, *, ready: bool) -> None:
+        self.submitted(claimed.kind, run_at_ms, claimed.deadline_ms, ready=ready)
         self._tell(claimed.id, None)
 
     def progressed(self, claimed: Claimed) -> None:
@@ -190,6 +218,7 @@ class Dispatcher:
         What waits is stopped at once, because it would wait on. What is stopped is queued again, not failed.
         """
         self.stop_claiming()
+        await self._claims_no_more.wait()  # what a claim that is under way finds, begins
         for run in list(self.runs.values()):
             if run.waits:
                 run.stop(Stop.DRAINED)

@@ -102,6 +102,10 @@ class JobOutcomeUnknownError(JobEndedBadlyError):
     """Nobody can tell whether an effect of the job happened; a person has to resolve it."""
 
 
+class JobWithoutResultError(JobEndedBadlyError):
+    """The job succeeded by a person's word, and nobody knows what it would have returned."""
+
+
 # For handlers to raise, or to meet
 
 

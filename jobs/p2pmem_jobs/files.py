@@ -5,11 +5,14 @@ it runs, whatever kills it; it says who that is, and how often the file was open
 file that somebody else just removed guards nothing.
 
 A file that is older than its lock file says was put back from a backup. `restores` counts that, in the file, so that
-every component can tell whether it has dealt with it.
+every component can tell whether it has dealt with it. SQLite would write the log of the file that was there before into
+the one that was put back: each opening begins with an empty log, so that a log beside a file that knows nothing of the
+last opening is known to be another one's.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -17,7 +20,7 @@ import sqlite3
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -30,6 +33,7 @@ MEMORY = ":memory:"
 FORMAT = 1
 APPLICATION_ID = 0x70326A62  # "p2jb": tells our files from those of others
 
+_LOG_BEGUN = "log_begun"  # the fact that says with which generation the log was empty
 _BUSY_MS = 5_000
 _INSTRUCTIONS_BETWEEN_LOOKS = 20_000  # of SQLite's machine; about a millisecond
 _LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
@@ -179,6 +183,21 @@ class Files:
         if to.exists():
             raise MisuseError(f"{to} exists already; a backup goes to a new file")
         part = to.with_name(to.name + ".part")
+        try:
+            self._copy(connection, part)
+            os.rename(part, to)
+            folder = os.open(to.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise DiskError(f"the backup {to} was not written: {error}") from error
+        finally:
+            with suppress(OSError):  # half a copy takes up the room that was too little for a whole one
+                part.unlink(missing_ok=True)
+
+    def _copy(self, connection: sqlite3.Connection, part: Path) -> None:
         part.unlink(missing_ok=True)
         os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         copy = sqlite3.connect(part, isolation_level=None)
@@ -189,12 +208,6 @@ class Files:
             copy.execute("UPDATE database_facts SET value = 1 WHERE name = 'is_backup'")
         finally:
             copy.close()
-        os.rename(part, to)
-        folder = os.open(to.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
     def close(self) -> None:
         """Closes everything; SQLite empties and removes the write-ahead log with the last connection."""
@@ -210,15 +223,22 @@ def open_files(path: Path | None, slow_readers: int, wal_bytes: int) -> Files:
     """Locks, checks and opens. Blocking. Errors: as `open_database`; then nothing is left open or locked."""
     if path is None:
         return _open_memory()
+    # One file has one owner, by whichever of its names it is opened: the lock lies beside the file itself.
+    path = Path(os.path.realpath(path))
     if not path.parent.is_dir():
         raise OpenError(f"the folder {path.parent} does not exist; make it first")
-    lock_fd = _lock(path)
+    if path.exists() and not path.is_file():
+        raise OpenError(f"{path} is no file; choose another name")
+    try:
+        lock_fd = _lock(path)
+    except OSError as error:
+        raise _unopened(path, error) from error
     connections: list[sqlite3.Connection] = []
     try:
         if not path.exists():
             _sign_lock(lock_fd, generation=0)
         opened_before = _generation_beside(lock_fd)
-        _check(path)
+        _check(path, opened_before)
         os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
         for number in range(2 + slow_readers):
             connections.append(_connect(str(path)))
@@ -234,12 +254,24 @@ def open_files(path: Path | None, slow_readers: int, wal_bytes: int) -> Files:
             connection.close()
         os.close(lock_fd)
         if isinstance(error, OSError):
-            raise DiskError(f"{path}: {error}") from error
+            raise _unopened(path, error) from error
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
+            raise OpenError(f"{path} may not be written ({error}); {_PERMISSIONS}") from error
         mapped = map_sqlite_error(error, str(path))
         if mapped is error:
             raise
         raise mapped from error
     return files
+
+
+_PERMISSIONS = "its owner needs to read and write the file, and to make files in its folder"
+
+
+def _unopened(path: Path, error: OSError) -> OutsideError:
+    """What the operating system did not do when the file was to be opened."""
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return OpenError(f"{path} may not be written ({error.strerror}); {_PERMISSIONS}")
+    return DiskError(f"{path}: {error}. Free some space, or check the disk")
 
 
 def _open_memory() -> Files:
@@ -255,12 +287,14 @@ def _connect(where: str, uri: bool = False) -> sqlite3.Connection:
     return connection
 
 
-def _check(path: Path) -> None:
+def _check(path: Path, opened_before: int | None) -> None:
     """Refuses a damaged file, one of another program, and one of a newer version, without touching it."""
     if not path.exists() or path.stat().st_size == 0:
         return
     log = path.with_name(path.name + "-wal")
     was_killed = log.exists() and log.stat().st_size > 0
+    if was_killed:
+        _refuse_foreign_log(path, log, opened_before)
     # A connection that only reads does not copy the log into the file when it is closed.
     connection = _connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
     try:
@@ -280,6 +314,25 @@ def _check(path: Path) -> None:
                 raise DamagedError(_damaged(str(path), "; ".join(findings)))
     finally:
         connection.close()
+
+
+def _refuse_foreign_log(path: Path, log: Path, opened_before: int | None) -> None:
+    connection = _connect(
+        f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True
+    )  # the file alone, without its log
+    try:
+        facts = dict(connection.execute("SELECT name, value FROM database_facts").fetchall())
+    except sqlite3.DatabaseError:
+        return  # killed while the log was copied into it: with the log it is whole, or the check that follows says so
+    finally:
+        connection.close()
+    begun = facts.get(_LOG_BEGUN)
+    if facts.get("is_backup") == 1 or (begun is not None and opened_before is not None and begun < opened_before):
+        raise OpenError(
+            f"{path} was put back, and beside it still lies the log of the file that was there before. Nothing was "
+            f"touched. If it was copied without a log, as a backup is, move {log.name} and {path.name}-shm away, and "
+            f"start again; if it was copied with its log, put back that log and {path.name}.lock too"
+        )
 
 
 def _prepare_writer(connection: sqlite3.Connection, wal_bytes: int) -> None:
@@ -311,6 +364,7 @@ def _begin_generation(connection: sqlite3.Connection, opened_before: int | None)
 
     The file counts first and the lock file second: killed in between, the file is ahead, which means nothing.
     """
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     facts = dict(connection.execute("SELECT name, value FROM database_facts").fetchall())
     was_restored = facts["is_backup"] == 1 or opened_before is None or opened_before > facts["generation"]
     generation = max(facts["generation"], opened_before or 0) + 1
@@ -320,7 +374,9 @@ def _begin_generation(connection: sqlite3.Connection, opened_before: int | None)
         "UPDATE database_facts SET value = ? WHERE name = ?",
         [(generation, "generation"), (restores, "restores"), (0, "is_backup")],
     )
+    connection.execute("INSERT OR REPLACE INTO database_facts VALUES (?, ?)", (_LOG_BEGUN, generation))
     connection.commit()
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     return generation, restores
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import trio
 
 from . import codec, reading, tables, work
-from .errors import JobCancelledError, JobFailedError, JobOutcomeUnknownError
+from .errors import JobCancelledError, JobFailedError, JobOutcomeUnknownError, JobWithoutResultError
 from .records import Ended, Event, JobRecord, NewJob, Progress
 from .signals import Listener
 from .states import FINAL, State
@@ -39,7 +39,8 @@ class Job(Generic[R]):
     async def result(self) -> R:
         """Waits until the job has ended, and returns its result.
 
-        Errors: `JobFailedError`, `JobCancelledError`, `JobOutcomeUnknownError`, each with the reason. `NotFoundError`.
+        Errors: `JobFailedError`, `JobCancelledError`, `JobOutcomeUnknownError`, each with the reason;
+        `JobWithoutResultError` when a person said that it succeeded; `NotFoundError`.
 
         Cancellation: at any time; the job goes on.
         """
@@ -55,11 +56,12 @@ class Job(Generic[R]):
         job = self.record()
         if job.state not in FINAL and job.state is not State.OUTCOME_UNKNOWN:
             return None
-        return Ended(job.state, job.error or job.state.value, job.result)
+        return Ended(job.state, job.error or job.detail or job.state.value, job.result)
 
     def _result_of(self, ended: Ended) -> R:
         if ended.state is State.SUCCEEDED:
-            assert ended.result is not None
+            if ended.result is None:
+                raise JobWithoutResultError(self.id, f"it succeeded without a result: {ended.reason}")
             result: R = codec.decode(ended.result, self._returns)
             return result
         raise _BAD_ENDS[ended.state](self.id, ended.reason)
@@ -86,7 +88,11 @@ class Submission:
         self.job: Job[Any]  # once it is announced
 
     def insert(self, connection: sqlite3.Connection) -> str:
-        """Returns the id: of the new job, or of the one that has its dedupe key. Errors: Conflict, Full."""
+        """Returns the id: of the new job, or of the one that stands for it already. Errors: Conflict, Full."""
+        if self._work_of is not None:
+            self._id = tables.last_retry(connection, self._work_of).id
+            if self._id != self._work_of:
+                return self._id  # somebody else retried it meanwhile
         self._id = tables.insert_job(connection, self._new, self._queue._limits.live_jobs, self._reason)
         if self._work_of is not None and self._id == self._new.id:
             work.copy_work(connection, self._work_of, self._id)
@@ -130,7 +136,10 @@ class Watch:
         return self
 
     async def __anext__(self) -> Event:
-        """Cancellation: at any time; the next one comes next time."""
+        """Errors: `NotFoundError` when the job was forgotten before its end was told.
+
+        Cancellation: at any time; the next one comes next time.
+        """
         await trio.lowlevel.checkpoint()
         if self._ended:
             raise StopAsyncIteration
@@ -141,19 +150,29 @@ class Watch:
                 event = self._next()
                 if event is not None:
                     return event
+                if self._ended:  # and its end was known before
+                    raise StopAsyncIteration
                 await listener.wait()
 
     def _next(self) -> Event | None:
         if not self._page:
-            self._page = self._queue._database.read(
-                lambda c: reading.events_after(c, self._after, self._job_id, self._kind)
-            )[::-1]
+            self._page = self._queue._database.read(self._read)
         if self._page:
             event = self._page.pop()
             self._after = event.number
             self._ended = self._job_id is not None and event.state in FINAL
             return event
         return self._next_progress()
+
+    def _read(self, connection: sqlite3.Connection) -> list[Event]:
+        """The next page, the first event last."""
+        page = reading.events_after(connection, self._after, self._job_id, self._kind)
+        if not page:
+            if self._job_id is not None:
+                self._ended = reading.get_job(connection, self._job_id).ended
+            # events of others lie behind: they are not looked through again
+            self._after = max(self._after, reading.last_event_number(connection))
+        return page[::-1]
 
     def _next_progress(self) -> Event | None:
         run = self._queue._run_of(self._job_id)

@@ -7,13 +7,13 @@ import os
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 from weakref import WeakValueDictionary
 
 import trio
 
 from . import codec, reading, recovery, tables
+from .bounds import QueueLimits, Retention, check_names, check_numbers
 from .clock import Clock, SystemClock
 from .context import Context
 from .database import CrashPoint, Database
@@ -33,6 +33,7 @@ from .records import Ended, JobRecord, NewJob, QueueStatistics, Story
 from .runs import Run
 from .signals import Signal, Signals
 from .states import State
+from .texts import told
 
 log = logging.getLogger("p2pmem_jobs")
 
@@ -40,44 +41,9 @@ A = TypeVar("A")
 R = TypeVar("R")
 T = TypeVar("T")
 
-KEY_CHARACTERS_MAX = 500
+NO_RESULT: object = object()  # what is given where a person knows that a job succeeded, and nothing more
 _SWEEP_BATCH = 500
-_DAY_S = 86_400.0
-
-
-@dataclass(frozen=True, slots=True)
-class QueueLimits:
-    """Bounds of a queue.
-
-    live_jobs: jobs that have not ended; more are refused. running_jobs: that run at once; each kind has a limit too.
-    tasks: running and waiting ones together, which have a task each. deaths: times that the process may die while a
-    job runs, without a step done in between, before the job counts as the poison and fails.
-    look_every_s: how often a wait looks without having been woken.
-    """
-
-    live_jobs: int = 250_000
-    running_jobs: int = 64
-    tasks: int = 20_000
-    deaths: int = 5
-    look_every_s: float = 60.0
-
-    def __post_init__(self) -> None:
-        if min(self.live_jobs, self.running_jobs, self.tasks) < 1 or self.deaths < 0 or self.look_every_s <= 0:
-            raise MisuseError(f"{self}: limits are positive")
-
-
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """How long ended jobs are kept, and how many at most; looked at every `sweep_every_s`.
-
-    A dedupe key is free again when its job is forgotten.
-    """
-
-    succeeded_s: float = 7 * _DAY_S
-    failed_s: float = 30 * _DAY_S
-    cancelled_s: float = 7 * _DAY_S
-    ended_jobs: int = 100_000
-    sweep_every_s: float = 60.0
+_MAY_BE_RETRIED = frozenset({State.FAILED, State.CANCELLED})
 
 
 class Queue:
@@ -269,13 +235,10 @@ class Queue:
         if type(args) is not handler.args_type:
             raise MisuseError(f"{handler.kind} takes {handler.args_type.__name__}, and was given {type(args).__name__}")
         now_ms = self.clock.now_ms()
+        check_names(dedupe_key, parent, owner)
+        check_numbers(priority, run_at_ms, deadline_ms)
         if deadline_ms is not None and deadline_ms <= now_ms:
             raise MisuseError(f"the deadline of this {handler.kind} passed {now_ms - deadline_ms} ms ago")
-        for text in (dedupe_key, parent, owner):
-            if text is not None and not 0 < len(text) <= KEY_CHARACTERS_MAX:
-                raise MisuseError(f"keys and owners have 1 to {KEY_CHARACTERS_MAX} characters")
-        if not -1_000_000 <= priority <= 1_000_000:
-            raise MisuseError(f"a priority is within a million of 0, not {priority}")
         new = NewJob(
             new_id(now_ms, self._random_bytes),
             handler.kind,
@@ -319,41 +282,41 @@ class Queue:
             dispatcher.cancel(job_id)
             self._tell_unseen(job_id)
 
-        return await self._database.write(lambda c: tables.ask_to_cancel(c, job_id, self.clock.now_ms(), reason), after)
+        why = told(reason)
+        return await self._database.write(lambda c: tables.ask_to_cancel(c, job_id, self.clock.now_ms(), why), after)
 
     async def retry(self, job_id: str) -> Job[Any]:
         """Submits a job that failed or was cancelled again, as a new job that has the steps and effects of the old one.
+
+        What was retried already is not done a second time beside it: a retry that is live or has succeeded is
+        returned, and of one that failed too, the last one is retried, which knows what all have done.
 
         Errors: `NotFoundError`; `EndedError` when it did not fail; `UnknownKindError`; `ConflictError`, `FullError`.
         """
         self._running()
         old = self.get(job_id)
-        if old.state not in (State.FAILED, State.CANCELLED):
+        if old.state in _MAY_BE_RETRIED:
+            old = self._database.read(lambda c: tables.last_retry(c, job_id))
+            if old.id != job_id and old.state not in _MAY_BE_RETRIED:
+                return self.job(old.id)
+        if old.state not in _MAY_BE_RETRIED:
             raise EndedError(f"job {job_id} is {old.state.value}; only one that failed or was cancelled is retried")
         handler = self._find(old.kind)
         if old.version not in handler.accepts:
             raise UnknownKindError(f"job {job_id} is of version {old.version} of {old.kind!r}, which is not accepted")
         now_ms = self.clock.now_ms()
-        new = NewJob(
-            new_id(now_ms, self._random_bytes),
-            old.kind,
-            old.version,
-            old.args,
-            old.priority,
-            now_ms,
-            None,
-            old.dedupe_key,
-            old.owner,
-            old.parent,
-            old.id,
-            now_ms,
-        )
+        new = NewJob.again(old, new_id(now_ms, self._random_bytes), now_ms)
         submission = Submission(self, new, handler.returns, f"retry of {old.id}", old.id)
         await self._database.write(submission.insert, submission.announce)
         return submission.job
 
-    async def resolve(self, job_id: str, to: State, *, reason: str = "resolved by hand", result: object = None) -> None:
+    async def resolve(
+        self, job_id: str, to: State, *, reason: str = "resolved by hand", result: object = NO_RESULT
+    ) -> None:
         """A person's word on a job whose outcome is unknown: `succeeded` (with its result), `failed`, or `queued`.
+
+        Succeeded without a result, where the handler's type asks for one, the job has none: who waits for it is told
+        so by a `JobWithoutResultError`.
 
         Queued, it runs again; effects under way are looked up once more, and tried again unless they are found.
         Errors: `NotFoundError`; `EndedError` when its outcome is not unknown; `NotSerialisableError`.
@@ -364,18 +327,22 @@ class Queue:
         old = self.get(job_id)
         if old.state is not State.OUTCOME_UNKNOWN:
             raise EndedError(f"job {job_id} is {old.state.value}; only a job whose outcome is unknown is resolved")
-        text = None
-        if to is State.SUCCEEDED:
-            handler = self._handlers.get(old.kind)
-            text = codec.encode(result, codec.UNDECLARED if handler is None else handler.returns)
+        text = self._result_by_word(old.kind, result) if to is State.SUCCEEDED else None
         now_ms = self.clock.now_ms()
 
         def after(state: State) -> None:
             if state is State.QUEUED:
-                dispatcher.submitted(old.kind, now_ms, old.deadline_ms)
+                dispatcher.submitted(old.kind, now_ms, old.deadline_ms, ready=True)
             self._tell_unseen(job_id)
 
-        await self._database.write(lambda c: tables.resolve(c, job_id, to, now_ms, reason, text), after)
+        await self._database.write(lambda c: tables.resolve(c, job_id, to, now_ms, told(reason), text), after)
+
+    def _result_by_word(self, kind: str, result: object) -> str | None:
+        handler = self._handlers.get(kind)
+        returns = codec.UNDECLARED if handler is None else handler.returns
+        if result is not NO_RESULT:
+            return codec.encode(result, returns)
+        return codec.encode(None, returns) if codec.may_be_none(returns) else None
 
     async def pause(self, kind: str) -> None:
         """No job of this kind begins any more, also after a restart; what runs goes on."""
@@ -438,6 +405,10 @@ class Queue:
 
         return self._database.read(read)
 
+    def position(self, job_id: str) -> int:
+        """The number of the job's last change. Errors: `NotFoundError`."""
+        return self._database.read(lambda c: reading.last_event_of(c, job_id))
+
     def watch(self, job_id: str | None = None, *, kind: str | None = None, after: int | None = None) -> Watch:
         """The changes of one job from its beginning, until it has ended; or of all, from now on and without end.
 
@@ -446,9 +417,11 @@ class Queue:
         """
         if job_id is not None:
             self.get(job_id)
+        last = self._database.read(reading.last_event_number)
         if after is None:
-            after = 0 if job_id is not None else self._database.read(reading.last_event_number)
-        return Watch(self, job_id, kind, after)
+            after = 0 if job_id is not None else last
+        # a number that is still to come is of a file that was put back since
+        return Watch(self, job_id, kind, min(after, last))
 
     def statistics(self) -> QueueStatistics:
         dispatcher = self._running()
@@ -479,7 +452,10 @@ class Queue:
             gone = await self._database.write(lambda c: recovery.sweep(c, before_ms, keep.ended_jobs, _SWEEP_BATCH))
             forgotten += gone
             if gone < _SWEEP_BATCH:
-                return forgotten
+                break
+        if forgotten:
+            self._signals.notify_all()  # who still watches one of them is told that it is gone
+        return forgotten
 
     async def _sweep_now_and_then(self) -> None:
         while True:
@@ -494,7 +470,8 @@ class Queue:
     def _submitted(self, new: NewJob) -> None:
         self._submitted_count += 1
         if self._dispatcher is not None:
-            self._dispatcher.submitted(new.kind, new.run_at_ms, new.deadline_ms)
+            ready = new.run_at_ms <= new.submitted_ms
+            self._dispatcher.submitted(new.kind, new.run_at_ms, new.deadline_ms, ready=ready)
         self._tell(new.id, None)
 
     def _submitted_done(self, record: JobRecord) -> None:

@@ -73,9 +73,14 @@ def last_event_number(connection: sqlite3.Connection) -> int:
     return 0 if row is None else int(row[0])
 
 
+def last_event_of(connection: sqlite3.Connection, job_id: str) -> int:
+    seq = get_job(connection, job_id).seq
+    return int(connection.execute("SELECT max(number) FROM job_event WHERE job = ?", (seq,)).fetchone()[0])
+
+
 def steps_of(connection: sqlite3.Connection, seq: int) -> tuple[StepRecord, ...]:
     rows = connection.execute(
-        "SELECT name, attempt, ended_ms, result FROM job_step WHERE job = ? ORDER BY ended_ms, name", (seq,)
+        "SELECT name, attempt, ended_ms, result, what FROM job_step WHERE job = ? ORDER BY ended_ms, name", (seq,)
     )
     return tuple(StepRecord(*row) for row in rows)
 

@@ -67,14 +67,21 @@ class Event:
     progress: Progress | None = None
 
 
+STEP, WAIT, SLEEP = "step", "wait", "sleep"
+
+
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """A step that is done. `result` is a text of `codec`."""
+    """A step that is done, or a wait or a sleep that was begun: `what` says which.
+
+    result: a text of `codec`; of a wait or a sleep, the time when it ends. ended_ms: when it was stored.
+    """
 
     name: str
     attempt: int
     ended_ms: int
     result: str
+    what: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +142,24 @@ class NewJob:
     parent: str | None
     retry_of: str | None
     submitted_ms: int
+
+    @classmethod
+    def again(cls, old: JobRecord, new_id: str, now_ms: int) -> NewJob:
+        """The same job once more, from now on and without a deadline."""
+        return cls(
+            id=new_id,
+            kind=old.kind,
+            version=old.version,
+            args=old.args,
+            priority=old.priority,
+            run_at_ms=now_ms,
+            deadline_ms=None,
+            dedupe_key=old.dedupe_key,
+            owner=old.owner,
+            parent=old.parent,
+            retry_of=old.id,
+            submitted_ms=now_ms,
+        )
 
 
 @dataclass(frozen=True, slots=True)

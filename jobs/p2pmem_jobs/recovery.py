@@ -11,7 +11,7 @@ from .reading import fact
 from .states import FINAL, HAS_TASK, State, in_states
 from .tables import HAS_EFFECT_UNDER_WAY
 
-_LIVE = in_states(frozenset(State) - FINAL)
+_IS_FIRST = "NOT EXISTS (SELECT 1 FROM job AS old WHERE old.id = job.retry_of)"
 
 
 def recover(
@@ -46,7 +46,7 @@ def recover(
 
 
 def _after_restore(connection: sqlite3.Connection, now_ms: int) -> None:
-    connection.execute(f"UPDATE job SET look_first = 1 WHERE state IN {_LIVE}")
+    connection.execute("UPDATE job SET look_first = 1")  # also of those that ended: they may be retried
     _move_all(
         connection,
         f"state IN {in_states({State.QUEUED, *HAS_TASK})} AND {HAS_EFFECT_UNDER_WAY}",
@@ -103,17 +103,21 @@ def paused_kinds(connection: sqlite3.Connection) -> frozenset[str]:
 
 
 def sweep(connection: sqlite3.Connection, before_ms: dict[State, int], ended_max: int, batch: int) -> int:
-    """Forgets ended jobs that are old, or too many; at most `batch`. Returns how many."""
+    """Forgets ended jobs that are old, or too many; at most `batch`. Returns how many.
+
+    A retry is not forgotten before the job that it retries, which does not know what the retry has done.
+    """
     gone: list[tuple[int]] = []
     for state, limit_ms in before_ms.items():
         gone += connection.execute(
-            "SELECT seq FROM job WHERE ended_ms < ? AND state = ? ORDER BY ended_ms LIMIT ?",
+            f"SELECT seq FROM job WHERE ended_ms < ? AND state = ? AND {_IS_FIRST} ORDER BY ended_ms LIMIT ?",
             (limit_ms, state.value, batch),
         )
     surplus = fact(connection, "ended") - ended_max
     if surplus > 0:
         gone += connection.execute(
-            "SELECT seq FROM job WHERE ended_ms IS NOT NULL ORDER BY ended_ms LIMIT ?", (min(surplus, batch),)
+            f"SELECT seq FROM job WHERE ended_ms IS NOT NULL AND {_IS_FIRST} ORDER BY ended_ms LIMIT ?",
+            (min(surplus, batch),),
         )
     chosen = sorted(set(gone))[:batch]
     connection.executemany("DELETE FROM job WHERE seq = ?", chosen)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -22,10 +23,10 @@ from .job import Submission
 from .places import Places
 from .records import Claimed, Ended, Progress
 from .states import State
+from .texts import describe, told
 
 log = logging.getLogger("p2pmem_jobs")
 
-REASON_CHARACTERS_MAX = 1_000
 _STORE_AGAIN_AFTER_S = (0.1, 1.0, 5.0, 30.0)
 
 
@@ -34,6 +35,7 @@ class Stop(Enum):
     """Why a run is stopped from outside."""
 
     CANCELLED = "cancelled"
+    LATE = "its deadline passed"
     DRAINED = "stopped with the queue, to run again"
 
 
@@ -69,7 +71,7 @@ class Host(Protocol):
     def ended(self, claimed: Claimed, ended: Ended) -> None:
         """Called after the commit of its end."""
 
-    def queued_again(self, claimed: Claimed, run_at_ms: int) -> None:
+    def queued_again(self, claimed: Claimed, run_at_ms: int, *, ready: bool) -> None:
         """Called after the commit that lets it run again."""
 
     def progressed(self, claimed: Claimed) -> None: ...
@@ -110,23 +112,20 @@ class Run:
                 self._host.places.give_back(self.claimed.kind)
 
     async def _run_handler(self) -> End:
-        claimed = self.claimed
-        if claimed.deadline_ms is not None:
-            left_s = (claimed.deadline_ms - self._host.clock.now_ms()) / 1000
-            self._scope.deadline = trio.current_time() + left_s
         try:
             with self._scope:
                 return await self._call_handler()
         except Exception as error:  # outside of the scope: it may have been in a group with a cancellation
-            if not self._scope.cancel_called:
+            if not self._scope.cancel_called and not _is_cancelled():
                 return self._after_error(error)
-        if self._stop is not None:
-            return End(State.QUEUED, self._stop.value)  # or cancelled, if somebody wishes so
-        return End(State.FAILED, "its deadline passed")
+        if self._stop is Stop.LATE:
+            return End(State.FAILED, self._stop.value)
+        # or cancelled, if somebody wishes so; nobody stopped it when the whole queue is
+        return End(State.QUEUED, (self._stop or Stop.DRAINED).value)
 
     async def _call_handler(self) -> End:
         host = self._host
-        args = codec.decode(self.claimed.args, self._handler.args_type)
+        args = codec.decode(self.claimed.args, self._handler.args_type, "the arguments")
         context = Context(self, host.database, host.clock, host.look_every_s, host.crash_point, host.prepare)
         value = await self._handler.fn(context, args)
         await self.ensure_place()
@@ -137,10 +136,10 @@ class Run:
         if isinstance(error, StaleAttemptError):
             return End(State.QUEUED, str(error))
         if isinstance(error, OutcomeUnknownError):
-            return End(State.OUTCOME_UNKNOWN, str(error))
+            return End(State.OUTCOME_UNKNOWN, told(str(error)))
         failures = self.claimed.failures + 1
         error_class = self._classify(error)
-        reason = f"{type(error).__name__}: {error}"[:REASON_CHARACTERS_MAX]
+        reason = describe(error)
         policy = self._handler.retry
         if error_class is ErrorClass.UNKNOWN:
             # its text may hold what is private to the job: that is for the job's own history
@@ -197,7 +196,7 @@ class Run:
 
         def after(ended: Ended | None) -> None:
             if ended is None:
-                self._host.queued_again(self.claimed, run_at_ms)
+                self._host.queued_again(self.claimed, run_at_ms, ready=run_at_ms <= now_ms)
             else:
                 self._host.ended(self.claimed, ended)
 
@@ -254,6 +253,11 @@ class Run:
             lambda c: tables.move(c, claimed.seq, claimed.attempt, to, self._host.clock.now_ms(), reason),
             lambda _: self._host.moved(claimed, to),
         )
+
+
+def _is_cancelled() -> bool:
+    """Whether what is around a run is being cancelled. What a handler then raises says nothing of the job."""
+    return trio.current_effective_deadline() == -math.inf
 
 
 def _alone(error: Exception) -> Exception:

@@ -73,3 +73,8 @@ class Signals:
     def notify(self, key: str) -> None:
         if key in self._signals:
             self._signals[key].notify()
+
+    def notify_all(self) -> None:
+        """Wakes who listens to any key."""
+        for signal in self._signals.values():
+            signal.notify()

@@ -15,7 +15,7 @@ from .errors import ConflictError, EndedError, FullError, StaleAttemptError
 from .reading import fact, get_job
 from .records import Claim, Claimed, Ended, JobRecord, NewJob
 from .states import CHANGES, FINAL, HAS_TASK, HOLDS_DEDUPE_KEY, State, in_states
-from .work import effects_under_way, step_results
+from .work import effects_under_way, forget_ends_of_waits, step_results
 
 COMPONENT = "jobs"
 
@@ -104,9 +104,15 @@ CREATE TRIGGER job_removed AFTER DELETE ON job BEGIN
     UPDATE job_fact SET value = value - 1 WHERE name = 'ended';
 END;
 """
-HAS_EFFECT_UNDER_WAY = "EXISTS (SELECT 1 FROM job_effect WHERE job = job.seq AND job_effect.state = 'intended')"
+# A cleared one too: a person let it be tried again, and until it is, or is found, nobody knows more than before.
+HAS_EFFECT_UNDER_WAY = "EXISTS (SELECT 1 FROM job_effect WHERE job = job.seq AND job_effect.state != 'done')"
 
-MIGRATIONS = (_SCHEMA_1,)
+_SCHEMA_2 = """
+ALTER TABLE job_step ADD COLUMN what TEXT NOT NULL DEFAULT 'step';  -- step, wait, sleep: of these the result is the end
+CREATE INDEX job_retry ON job(retry_of) WHERE retry_of IS NOT NULL;
+"""
+
+MIGRATIONS = (_SCHEMA_1, _SCHEMA_2)
 BATCH = 1_000  # jobs that one write moves because their time came
 
 # Submitting
@@ -144,6 +150,17 @@ def insert_job(connection: sqlite3.Connection, new: NewJob, live_max: int, reaso
     )
     _add_event(connection, cursor.lastrowid, new.submitted_ms, 0, State.QUEUED, reason)
     return new.id
+
+
+def last_retry(connection: sqlite3.Connection, job_id: str) -> JobRecord:
+    """The job itself, or the last of the jobs that were retries of it, one of another: only that one knows all."""
+    while True:
+        row = connection.execute(
+            "SELECT id FROM job WHERE retry_of = ? ORDER BY seq DESC LIMIT 1", (job_id,)
+        ).fetchone()
+        if row is None:
+            return get_job(connection, job_id)
+        job_id = row[0]
 
 
 def insert_done(connection: sqlite3.Connection, new: NewJob, result: str, reason: str) -> JobRecord:
@@ -346,6 +363,7 @@ def resolve(
         raise EndedError(f"job {job_id} is {job.state.value}; only a job whose outcome is unknown is resolved")
     if to is State.QUEUED:
         connection.execute("UPDATE job_effect SET state = 'cleared' WHERE job = ? AND state = 'intended'", (job.seq,))
+        forget_ends_of_waits(connection, job.seq)
         connection.execute(
             "UPDATE job SET ready = 1, run_at_ms = ?, cancel_reason = NULL, failures = 0, interruptions = 0,"
             " deadline_ms = CASE WHEN deadline_ms <= ? THEN NULL ELSE deadline_ms END WHERE seq = ?",

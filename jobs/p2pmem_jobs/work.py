@@ -13,7 +13,7 @@ import sqlite3
 
 from .errors import StaleAttemptError
 from .reading import get_job
-from .records import Claimed
+from .records import STEP, WAIT, Claimed
 from .states import HAS_TASK, in_states
 
 
@@ -32,10 +32,13 @@ def step_results(connection: sqlite3.Connection, seq: int) -> dict[str, str]:
     return dict(connection.execute("SELECT name, result FROM job_step WHERE job = ?", (seq,)).fetchall())
 
 
-def store_step(connection: sqlite3.Connection, claimed: Claimed, name: str, at_ms: int, result: str) -> None:
+def store_step(
+    connection: sqlite3.Connection, claimed: Claimed, name: str, at_ms: int, result: str, what: str = STEP
+) -> None:
     require_current(connection, claimed)
     connection.execute(
-        "INSERT INTO job_step VALUES (?, ?, ?, ?, ?)", (claimed.seq, name, claimed.attempt, at_ms, result)
+        "INSERT INTO job_step(job, name, attempt, ended_ms, result, what) VALUES (?, ?, ?, ?, ?, ?)",
+        (claimed.seq, name, claimed.attempt, at_ms, result, what),
     )
     connection.execute("UPDATE job SET interruptions = 0 WHERE seq = ? AND interruptions > 0", (claimed.seq,))
 
@@ -65,22 +68,40 @@ def effect_done(connection: sqlite3.Connection, claimed: Claimed, key: str, at_m
 
 
 def effect_not_done(connection: sqlite3.Connection, claimed: Claimed, key: str) -> None:
-    connection.execute("DELETE FROM job_effect WHERE job = ? AND key = ? AND state != 'done'", (claimed.seq, key))
+    """Fenced by the attempt: what a later one intended is not for an earlier one to take back."""
+    connection.execute(
+        "DELETE FROM job_effect WHERE job = ? AND key = ? AND state != 'done'"
+        " AND EXISTS (SELECT 1 FROM job WHERE seq = ? AND attempt = ?)",
+        (claimed.seq, key, claimed.seq, claimed.attempt),
+    )
 
 
 def effects_under_way(connection: sqlite3.Connection, seq: int) -> list[str]:
     """The effects that were begun and are not known to have happened, as texts for people."""
-    rows = connection.execute("SELECT key, note FROM job_effect WHERE job = ? AND state = 'intended'", (seq,))
+    rows = connection.execute("SELECT key, note FROM job_effect WHERE job = ? AND state != 'done'", (seq,))
     return [f"{key} ({note})" if note else str(key) for key, note in rows]
 
 
 def copy_work(connection: sqlite3.Connection, from_id: str, to_id: str) -> None:
-    """Gives a new job the steps and the done effects of another one, so that it goes on where that one ended."""
+    """Gives a new job the steps and the effects of another one, so that it goes on where that one ended.
+
+    The ends of its waits are not among them: the new job has as much time as the old one had.
+    """
     pair = (get_job(connection, to_id).seq, get_job(connection, from_id).seq)
     connection.execute(
-        "INSERT INTO job_step SELECT ?, name, attempt, ended_ms, result FROM job_step WHERE job = ?", pair
+        "INSERT INTO job_step(job, name, attempt, ended_ms, result, what)"
+        " SELECT ?, name, attempt, ended_ms, result, what FROM job_step WHERE job = ? AND what != ?",
+        (*pair, WAIT),
     )
     connection.execute(
         "INSERT INTO job_effect SELECT ?, key, note, state, intended_ms, done_ms, result FROM job_effect WHERE job = ?",
         pair,
     )
+    connection.execute(
+        "UPDATE job SET look_first = (SELECT look_first FROM job AS old WHERE old.seq = ?) WHERE seq = ?", pair[::-1]
+    )
+
+
+def forget_ends_of_waits(connection: sqlite3.Connection, seq: int) -> None:
+    """For a job that goes on by a person's word: the time that the person took is not the job's."""
+    connection.execute("DELETE FROM job_step WHERE job = ? AND what = ?", (seq, WAIT))

@@ -233,14 +233,16 @@ class HttpFace:
     async def job(self, job: str, *, wait_ms: int = 0) -> JobView:
         return await self._ask(JobView, "job", job=job, wait_ms=wait_ms)
 
-    async def jobs(self, *, state: str | None, limit: int, before: str | None = None) -> tuple[JobView, ...]:
-        return await self._ask(tuple[JobView, ...], "jobs", state=state, limit=limit, before=before)
+    async def jobs(
+        self, *, state: str | None, limit: int, before: str | None = None, kind: str | None = None
+    ) -> tuple[JobView, ...]:
+        return await self._ask(tuple[JobView, ...], "jobs", state=state, limit=limit, before=before, kind=kind)
 
     async def job_story(self, job: str) -> JobStory:
         return await self._ask(JobStory, "job_story", job=job)
 
-    def watch_job(self, job: str) -> AsyncIterator[JobView]:
-        return self._events(JobView, "watch_job", job=job)
+    def watch_job(self, job: str, *, since: int = 0) -> AsyncIterator[JobView]:
+        return self._events(JobView, "watch_job", job=job, since=since)
 
     async def cancel_job(self, job: str) -> JobView:
         return await self._ask(JobView, "cancel_job", job=job)

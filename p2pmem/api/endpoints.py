@@ -11,12 +11,14 @@ from starlette.types import Receive, Scope, Send
 
 from p2pmem.api.codec import dumps, encode
 from p2pmem.api.events import KEEP_ALIVE, PROBLEM_EVENT, ServerEvent
-from p2pmem.api.problems import BadRequestError, problem_of, single
+from p2pmem.api.problems import BadRequestError, ForbiddenError, problem_of, single
 from p2pmem.api.requests import arguments_of
-from p2pmem.api.routes import Answer, Call
+from p2pmem.api.routes import AGENT_CALLS, Answer, Call
 from p2pmem.face import ChangeEvent, Face, JobView
 
 KEEP_ALIVE_S: Final = 15.0
+OF_AGENT: Final = "p2pmem.of_agent"
+"""Where the scope of a request has the face of the agent whose token was given; absent with the node's own token."""
 ENDED_STATES: Final = frozenset({"succeeded", "failed", "cancelled", "outcome_unknown"})
 _JSON: Final = "application/json"
 
@@ -53,10 +55,18 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         arguments = await arguments_of(self._call, scope, receive)
+        of_agent: Face | None = scope.get(OF_AGENT)
+        if of_agent is not None and self._call.name not in AGENT_CALLS:
+            raise ForbiddenError(f"an agent's token does not open {self._call.path}; the node's own token does")
+        method = self._method if of_agent is None else getattr(of_agent, self._call.name)
         if self._call.answer is Answer.EVENTS:
-            await self._send_events(scope, receive, send, arguments)
+            if self._call.name == "watch_job":
+                # what is not there is answered as everywhere else, before a stream begins
+                await (of_agent or self._face).job(arguments["job"])
+            arguments["since"] = _last_seen(scope, arguments["since"])
+            await EventStream(send, self._closing).run(receive, method(**arguments))
             return
-        work: Awaitable[object] = self._method(**arguments)
+        work: Awaitable[object] = method(**arguments)
         if self._call.verb == "GET":
             present, result = await _while_present(receive, work)
             if not present:
@@ -81,22 +91,13 @@ class Endpoint:
             return {self._call.wrap: encode(result)}
         return {} if result is None else result
 
-    async def _send_events(self, scope: Scope, receive: Receive, send: Send, arguments: dict[str, Any]) -> None:
-        if self._call.name == "watch_job":
-            # what is not there is answered as everywhere else, before a stream begins
-            await self._face.job(arguments["job"])
-        else:
-            arguments["since"] = _last_seen(scope, arguments["since"])
-        stream = EventStream(send, self._closing)
-        await stream.run(receive, self._method(**arguments))
-
 
 def _last_seen(scope: Scope, since: int) -> int:
     """A browser that connects again says what it saw last."""
     for name, value in scope["headers"]:
         if name.lower() == b"last-event-id":
             text = value.decode("latin-1")
-            if not text.isdigit() or len(text) > 16:
+            if not text.isascii() or not text.isdigit() or len(text) > 16:
                 raise BadRequestError("Last-Event-ID is no position")
             return max(since, int(text))
     return since
@@ -195,5 +196,5 @@ def _event_of(value: object) -> ServerEvent:
         case ChangeEvent():
             return ServerEvent(dumps(value), "change", str(value.position))
         case JobView():
-            return ServerEvent(dumps(value), "job")
+            return ServerEvent(dumps(value), "job", str(value.position) if value.position else "")
     raise TypeError(f"{type(value).__name__} is no event")

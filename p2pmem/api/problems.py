@@ -72,7 +72,7 @@ class NotAuthorisedError(MisuseError):
 
 
 class ForbiddenError(MisuseError):
-    """The request comes from a web page of another origin, or names another host."""
+    """The request comes from a web page of another origin, names another host, or is not for an agent's token."""
 
 
 class UnreachableError(OutsideError):
@@ -136,6 +136,7 @@ PROBLEMS: Final[Mapping[str, Row]] = {
     _JOBS + "NotFoundError": Row("no-such-job", 404, Exit.NOT_FOUND),
     _JOBS + "ConflictError": Row("job-conflict", 409, Exit.MISUSE),
     _JOBS + "EndedError": Row("job-ended", 409, Exit.MISUSE),
+    "p2pmem.services.job_desk.JobEndedError": Row("job-ended", 409, Exit.MISUSE),
     _JOBS + "ClosedError": Row("closing", 503, Exit.OUTSIDE),
     _JOBS + "OutsideError": Row("outside", 503, Exit.OUTSIDE),
     _JOBS + "FullError": Row("queue-full", 503, Exit.OUTSIDE),

@@ -67,6 +67,8 @@ A context graph's name holds a slash, so graphs and references are never part of
     POST   /v1/sign/submit                  sign_submit       SignedView
     GET    /v1/changes                      changes           server-sent events, each a ChangeEvent
 
+An agent's token (`p2pmem agent token`) opens `AGENT_CALLS` alone, and there only what is the agent's own.
+
 Beside the table: `GET /healthz` and `GET /readyz`, which need no token, and the SPARQL 1.1 protocol at `/v1/sparql`.
 
 A call that submits a job answers 202 while the job has not ended, 200 when it has. Every error is a problem of
@@ -218,7 +220,7 @@ _TABLE: Final = (
     Call("jobs", "GET", "/v1/jobs", wrap="jobs", defaults={"limit": JOBS_LIMIT}),
     Call("job", "GET", "/v1/jobs/{job}", defaults={"wait_ms": 0}),
     Call("job_story", "GET", "/v1/jobs/{job}/story"),
-    Call("watch_job", "GET", "/v1/jobs/{job}/events", answer=Answer.EVENTS),
+    Call("watch_job", "GET", "/v1/jobs/{job}/events", answer=Answer.EVENTS, defaults={"since": 0}),
     Call("cancel_job", "POST", "/v1/jobs/{job}/cancel"),
     Call("retry_job", "POST", "/v1/jobs/{job}/retry"),
     Call("resolve_job", "POST", "/v1/jobs/{job}/resolve"),
@@ -239,4 +241,12 @@ _TABLE: Final = (
     Call("sign_submit", "POST", "/v1/sign/submit"),
     Call("changes", "GET", "/v1/changes", answer=Answer.EVENTS, defaults={"since": 0}),
 )
+AGENT_CALLS: Final = frozenset(
+    (
+        *("draft", "drafts", "discard", "seal", "share", "share_data", "publish", "endorse", "verify"),
+        *("job", "jobs", "job_story", "watch_job", "cancel_job", "retry_job"),
+    )
+)
+"""What an agent of the node may call. To speak for a job whose outcome is unknown is left to the operator."""
+
 CALLS: Final[Mapping[str, Call]] = {call.name: call for call in _TABLE}

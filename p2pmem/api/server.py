@@ -18,13 +18,13 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from p2pmem.api.endpoints import Endpoint, send_json
+from p2pmem.api.endpoints import OF_AGENT, Endpoint, send_json
 from p2pmem.api.guard import Guard
-from p2pmem.api.problems import BUG, NoSuchRouteError, WrongMethodError, problem, problem_of, single
+from p2pmem.api.problems import BUG, NoSuchRouteError, NotAuthorisedError, WrongMethodError, problem, problem_of, single
 from p2pmem.api.requests import HangUp
 from p2pmem.api.routes import CALLS
 from p2pmem.api.sparql import SparqlEndpoint
-from p2pmem.face import Face
+from p2pmem.face import Face, NotFoundError
 
 log: Final = logging.getLogger(__name__)
 
@@ -46,8 +46,14 @@ class Application:
         host: str = "127.0.0.1",
         ready: Callable[[], bool] = lambda: True,
         closing: trio.Event | None = None,
+        of_agent: Callable[[str], Face] | None = None,
     ) -> None:
-        """`ready` says whether `/readyz` may answer 200. Streams of events end when `closing` is set."""
+        """`ready` says whether `/readyz` may answer 200. Streams of events end when `closing` is set.
+
+        `of_agent` gives what one agent may do; it raises a `NotFoundError` for somebody who is none. Without it only
+        the node's own token opens anything.
+        """
+        self._of_agent = of_agent
         self._guard = Guard(token=token, host=host)
         self._ready = ready
         self._running = 0
@@ -78,18 +84,27 @@ class Application:
             await send(message)
 
         try:
-            self._guard.check(scope["path"], scope["headers"])
+            agent = self._guard.check(scope["path"], scope["headers"])
+            scope = {**scope, "app": self, **({} if agent is None else {OF_AGENT: self._face_of(agent)})}
             if self._running >= REQUESTS_MAX:
                 raise OutsideError(f"{REQUESTS_MAX} requests are being answered; ask again later")
             self._running += 1
             try:
-                await self._router({**scope, "app": self}, receive, send_and_note)
+                await self._router(scope, receive, send_and_note)
             finally:
                 self._running -= 1
         except HangUp:
             log.info("api.caller-gone", extra={"method": scope["method"]})
         except Exception as raised:
             await self._send_problem(scope, send, raised, begun=begun)
+
+    def _face_of(self, agent: str) -> Face:
+        try:
+            if self._of_agent is not None:
+                return self._of_agent(agent)
+        except NotFoundError as error:
+            raise NotAuthorisedError(str(error)) from None
+        raise NotAuthorisedError("here only the node's own token opens anything")
 
     async def _send_problem(self, scope: Scope, send: Send, raised: Exception, *, begun: bool) -> None:
         error = single(raised)
@@ -131,16 +146,18 @@ async def serve_http(
     *,
     ready: Callable[[], bool] = lambda: True,
     stop: trio.Event | None = None,
+    of_agent: Callable[[str], Face] | None = None,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Answer over HTTP until cancelled, or until `stop` is set; `task_status` gets the URL, with the real port.
+    `of_agent`: as for `Application`.
 
     When `stop` is set, streams of events end at once, no connection is taken, and what is being answered has
     `GRACE_S` seconds. Cancelled, all ends at once; what a call had already written stays. Raises `OutsideError` when
     it cannot listen.
     """
     stopping = trio.Event() if stop is None else stop
-    application = Application(face, token=token, host=host, ready=ready, closing=stopping)
+    application = Application(face, token=token, host=host, ready=ready, closing=stopping, of_agent=of_agent)
     listener = _listen(host, port)
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{listener.getsockname()[1]}"

@@ -18,8 +18,8 @@ import pyoxigraph as ox
 from starlette.types import Receive, Scope, Send
 
 from p2pmem.api.codec import decode_text
-from p2pmem.api.endpoints import send_bytes
-from p2pmem.api.problems import BadRequestError
+from p2pmem.api.endpoints import OF_AGENT, send_bytes
+from p2pmem.api.problems import BadRequestError, ForbiddenError
 from p2pmem.api.requests import QUERY_FIELDS_MAX, body_of, query_of
 from p2pmem.api.routes import BODY_BYTES_MAX
 from p2pmem.face import Face, Layer, QueryAnswer
@@ -39,6 +39,8 @@ class SparqlEndpoint:
         self._face = face
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if OF_AGENT in scope:
+            raise ForbiddenError("an agent's token does not open /v1/sparql; the node's own token does")
         parameters = await _parameters(scope, receive)
         for name in parameters:
             if name not in _KNOWN:

@@ -22,13 +22,14 @@ def _job_argument(parser: argparse.ArgumentParser) -> None:
 
 def _list_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state", choices=STATES, help="only those in this state")
+    parser.add_argument("--kind", metavar="KIND", help="only those of this kind: share, publish, verify, ...")
     parser.add_argument("--limit", type=int, default=JOBS_LIMIT, help="how many at most (default: %(default)s)")
     parser.add_argument("--before", metavar="JOB", help="those older than this one: the last one of the page before")
 
 
 async def list_(context: Context) -> Exit:
     args = context.args
-    found = await context.face.jobs(state=args.state, limit=args.limit, before=args.before)
+    found = await context.face.jobs(state=args.state, limit=args.limit, before=args.before, kind=args.kind)
     following = found[-1].id if found and len(found) >= args.limit else None
     context.out.answer({"jobs": found, "next": following}, show_jobs(found))
     if following is not None and not context.out.json:

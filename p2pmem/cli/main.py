@@ -13,6 +13,7 @@ from p2pmem.api.problems import BUG, Exit, problem_of, row_of
 from p2pmem.cli import changing, checking, following, graphs, here, memory, peers, reading, trusting, wallets
 from p2pmem.cli.command import Command, Context, make_parser
 from p2pmem.cli.output import Output
+from p2pmem.face import NewMember
 from p2pmem.home import Home
 
 COMMANDS: tuple[Command, ...] = (
@@ -28,10 +29,16 @@ COMMANDS: tuple[Command, ...] = (
     *checking.COMMANDS,
 )
 
+NAMES_OF_FILES = frozenset({"home", "file", "content", "head"})
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. Never raises but `SystemExit` of `--help` and of wrong usage."""
-    args = make_parser(COMMANDS).parse_args(arguments)
+    parser = make_parser(COMMANDS)
+    args = parser.parse_args(arguments)
+    for name, value in vars(args).items():
+        if name not in NAMES_OF_FILES and not _is_text(value):
+            parser.error(f"{name.replace('_', '-')} holds bytes that are no UTF-8: {value!r}")
     context = Context(args, Output(json=args.json), Home.find(args.home))
     try:
         code = _run(args.command, context)
@@ -45,6 +52,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         return _failed(context, error)
     return code.value
+
+
+def _is_text(value: object) -> bool:
+    """Whether what was given as words can be sent as such. Names of files are bytes to the system, and not sent."""
+    if isinstance(value, NewMember):
+        return _is_text(value.label)
+    if isinstance(value, list | tuple):
+        return all(map(_is_text, value))
+    return not isinstance(value, str) or value.isascii() or not any("\ud800" <= it <= "\udfff" for it in value)
 
 
 def _run(command: Command, context: Context) -> Exit:

@@ -9,6 +9,7 @@ from typing import Final
 from p2pmem.cli.output import block, table
 from p2pmem.cli.words import clean, plural, short, show_duration, show_time
 from p2pmem.face import (
+    AbsentView,
     ChangeEvent,
     DraftView,
     GraphView,
@@ -167,13 +168,18 @@ def show_version(version: VersionView) -> str:
 # Jobs and reviews
 
 
-def show_job(job: JobView) -> str:
+def show_job(job: JobView, more: Sequence[tuple[str, str]] = ()) -> str:
     return block(
         f"{job.kind} {job.state} {job.reference}".strip(),
         [
             *_result(job.result, job.reference),
             ("waiting for", clean(job.waiting_for)),
-            ("progress", clean(job.progress) if job.progress != job.error else ""),
+            *more,
+            ("next try", show_time(job.next_try_ms) if job.next_try_ms else ""),
+            (
+                "progress" if job.state != "queued" else "last run",
+                clean(job.progress) if job.progress != job.error else "",
+            ),
             ("error", clean(job.error)),
             ("what to do", _advice(job)),
             ("job", job.id),
@@ -214,14 +220,37 @@ def show_story(story: JobStory) -> str:
     events = [[show_time(it.at_ms), str(it.attempt), it.state, clean(it.reason)] for it in story.events]
     steps = [[it.name, str(it.attempt), show_time(it.ended_ms)] for it in story.steps]
     effects = [[it.key, it.state, show_time(it.intended_ms), show_time(it.done_ms), it.note] for it in story.effects]
-    parts = [show_job(story.job), table(("TIME", "ATTEMPT", "STATE", "REASON"), events, "")]
+    parts = [show_job(story.job, _around(story)), table(("TIME", "ATTEMPT", "STATE", "REASON"), events, "")]
     if steps:
         parts.append(table(("STEP", "ATTEMPT", "DONE"), steps, ""))
     if effects:
         parts.append(table(("EFFECT OUTSIDE", "STATE", "INTENDED", "DONE", "LOOK FOR"), effects, ""))
+    if story.waits:
+        waits = [[it.name, show_time(it.begun_ms), show_time(it.until_ms)] for it in story.waits]
+        parts.append(table(("WAIT", "BEGUN", "ENDS AT THE LATEST"), waits, ""))
     if story.children:
         parts.append("submitted: " + " ".join(story.children))
     return "\n".join(part for part in parts if part)
+
+
+def _around(story: JobStory) -> list[tuple[str, str]]:
+    """Whom it waits for, how long, and the jobs that it belongs to."""
+    absent = [_absent(it, story.job.updated_ms) for it in story.absent]
+    return [
+        ("nothing yet from", "; ".join(absent)),
+        ("open until", show_time(story.open_until_ms) if story.open_until_ms else ""),
+        ("submitted by", story.parent),
+        ("retry of", story.retry_of),
+    ]
+
+
+def _absent(absent: AbsentView, now_ms: int) -> str:
+    who = clean(absent.label) or short(absent.agent)
+    if absent.online:
+        return f"{who}, online"
+    if not absent.last_seen_ms:
+        return f"{who}, not seen since this node was started"
+    return f"{who}, last seen {show_duration(max(now_ms - absent.last_seen_ms, 1_000))} ago"
 
 
 def show_reviews(reviews: Sequence[ReviewView]) -> str:

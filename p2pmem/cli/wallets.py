@@ -7,6 +7,7 @@ import json
 from typing import Final
 
 from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.names import Address
 
 from p2pmem.api.codec import decode, dumps, loads
 from p2pmem.api.problems import Exit
@@ -32,6 +33,21 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 async def agent_add(context: Context) -> Exit:
     found = await context.face.add_agent(context.args.address, label=context.args.label)
     context.out.answer(found, show_agents((found,)))
+    return Exit.OK
+
+
+def _token_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("address", metavar="ADDRESS", help="of the agent")
+
+
+def agent_token_(context: Context) -> Exit:
+    from p2pmem.api.guard import agent_token
+    from p2pmem.home import read_secret
+
+    context.home.need()
+    agent = str(Address.parse(context.args.address))
+    made = agent_token(read_secret(context.home.token_file).decode("ascii", "replace").strip(), agent)
+    context.out.answer({"agent": agent, "token": made}, made)
     return Exit.OK
 
 
@@ -85,6 +101,15 @@ COMMANDS: Final = (
         agent_add,
         _add_arguments,
         "The node prepares what it is to sign and lists its reviews. The key never comes here.",
+    ),
+    Command(
+        "agent token",
+        "print the token of one agent, which opens less than the node's own",
+        agent_token_,
+        _token_arguments,
+        "With it, over HTTP, an agent drafts, shares, publishes, endorses and asks for verification as itself, and\n"
+        "sees and cancels its own jobs; nothing else. It is valid as long as the file `token` of the node is the same.",
+        offline=True,
     ),
     Command(
         "sign prepare",

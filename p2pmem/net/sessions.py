@@ -29,6 +29,8 @@ from p2pmem.net.seam import Network, PeerId, Stream
 
 log = logging.getLogger(__name__)
 
+SEEN_MAX = 10_000  # agents of whom it is remembered when they were last here
+
 
 class Membership(Protocol):
     """What a session must know of rosters, by the heads that this node holds now."""
@@ -108,6 +110,7 @@ class Sessions:
         self._serve = serve
         self._penalise = penalise
         self._open: dict[PeerId, _Open] = {}
+        self._last_seen_ms: dict[Address, int] = {}  # of those who went, the longest ago first
 
     def start(self) -> None:
         """From now on, answer who opens a member stream."""
@@ -119,6 +122,21 @@ class Sessions:
 
     def all(self) -> tuple[Session, ...]:
         return tuple(open_.session for open_ in self._open.values())
+
+    def is_online(self, agent: Address) -> bool:
+        """Whether a session with somebody who speaks for this agent is open."""
+        return any(it.agent == agent for session in self.all() for it in session.speakers.speakers)
+
+    def last_seen_ms(self, agent: Address) -> int:
+        """When a session with the agent last ended, since this node was started: now if one is open, 0 if none was."""
+        return self._clock.now_ms() if self.is_online(agent) else self._last_seen_ms.get(agent, 0)
+
+    def _note_seen(self, session: Session) -> None:
+        for speaker in session.speakers.speakers:
+            self._last_seen_ms.pop(speaker.agent, None)
+            self._last_seen_ms[speaker.agent] = self._clock.now_ms()
+        while len(self._last_seen_ms) > SEEN_MAX:
+            del self._last_seen_ms[next(iter(self._last_seen_ms))]
 
     def graphs_of(self, session: Session) -> frozenset[GraphId]:
         """The context graphs that may move between us and this peer, by heads, revocations and time as they are now."""
@@ -263,6 +281,7 @@ class Sessions:
         finally:
             if self._open.get(peer) is mine:
                 del self._open[peer]
+            self._note_seen(session)
             mine.ended.set()
             log.info("session.closed", extra={"peer": peer})
 

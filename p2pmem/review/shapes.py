@@ -84,6 +84,6 @@ async def validate(shapes: bytes, content: bytes, timeout_s: float) -> tuple[boo
 def _parse(shapes: str) -> tuple[AssetKey, int]:
     plain, at, number = shapes.partition("@")
     author, slash, name = plain.partition("/")
-    if not at or not slash or not number.isdigit():
+    if not at or not slash or not (number.isascii() and number.isdigit() and len(number) <= 10):
         raise MisuseError(f"review.shapes is {shapes!r}: <address>/<name>@<version> is needed, with its version")
     return AssetKey(Address.parse(author), check_name(name)), int(number)

@@ -51,6 +51,7 @@ from p2pmem.face_peers import DelegationView, PeerDetail, RevocationView
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.net.identity import check_peer_id
+from p2pmem.services.absent import Absent
 from p2pmem.services.certifying import statement_proof
 from p2pmem.services.delegating import rights_of
 from p2pmem.services.finding import find_readable, find_version
@@ -73,10 +74,20 @@ class NodeFace:
 
     def __init__(self, services: Services) -> None:
         self._s = services
-        self._desk = JobDesk(services.queue, services.showing)
+        absent = Absent(services.ledger, services.sessions, services.signing)
+        self._desk = JobDesk(services.queue, services.showing, absent)
         self._members = services.members
         self._trust = TrustDesk(services.ledger, services.showing, services.duties)
         self._wallets = services.wallets
+
+    @property
+    def _agent(self) -> Address:
+        """Who speaks where nobody is named."""
+        return self._s.signing.default_agent
+
+    def _named(self, graph: str) -> LedgerGraph:
+        """A context graph to say something in."""
+        return self._s.ledger.named(graph)
 
     # The node
 
@@ -221,10 +232,10 @@ class NodeFace:
         self, graph: str, name: str, data: bytes, *, format: str | None, base: str | None, subgraph: str, replace: bool
     ) -> DraftView:
         s = self._s
-        found = s.ledger.named(graph)
+        found = self._named(graph)
         draft = await s.drafting.write(
             found,
-            s.signing.default_agent,
+            self._agent,
             check_name(name),
             data,
             format=format,
@@ -237,7 +248,7 @@ class NodeFace:
 
     async def drafts(self, graph: str | None) -> tuple[DraftView, ...]:
         s = self._s
-        wanted = s.ledger.named(graph).id if graph else None
+        wanted = self._named(graph).id if graph else None
         return tuple(
             s.showing.draft(s.ledger.graph(draft.graph), draft)
             for draft in s.drafting.all(wanted)
@@ -246,21 +257,21 @@ class NodeFace:
 
     async def discard(self, graph: str, name: str) -> None:
         s = self._s
-        await s.drafting.discard(s.ledger.named(graph), AssetKey(s.signing.default_agent, check_name(name)))
+        await s.drafting.discard(self._named(graph), AssetKey(self._agent, check_name(name)))
 
     async def seal(self, graph: str, name: str) -> DraftView:
         s = self._s
-        found = s.ledger.named(graph)
-        key = AssetKey(s.signing.default_agent, check_name(name))
+        found = self._named(graph)
+        key = AssetKey(self._agent, check_name(name))
         return s.showing.draft(found, await s.drafting.seal(found, key))
 
     # Jobs that say something
 
     async def share(self, graph: str, name: str, *, ttl_ms: int | None) -> JobView:
         s = self._s
-        found = s.ledger.named(graph)
+        found = self._named(graph)
         await self._have_room(found)
-        args = ShareArgs(found.id, bytes(s.signing.default_agent), check_name(name), ttl_ms)
+        args = ShareArgs(found.id, bytes(self._agent), check_name(name), ttl_ms)
         return await self._shared(await s.sharing.share_at_once(args))
 
     async def share_data(
@@ -275,8 +286,8 @@ class NodeFace:
         ttl_ms: int | None,
     ) -> JobView:
         s = self._s
-        found = s.ledger.named(graph)
-        agent = s.signing.default_agent
+        found = self._named(graph)
+        agent = self._agent
         content = await s.drafting.read(found, agent, name, data, format=format, base=base, subgraph=subgraph)
         await self._have_room(found)
         args = ShareArgs(found.id, bytes(agent), name, ttl_ms)
@@ -288,8 +299,8 @@ class NodeFace:
 
     async def publish(self, graph: str, reference: str) -> JobView:
         s = self._s
-        found = s.ledger.named(graph)
-        key, _ = parse_reference(reference, s.signing.default_agent)
+        found = self._named(graph)
+        key, _ = parse_reference(reference, self._agent)
         if not s.signing.holds(key.author):
             raise MisuseError(f"only the author publishes: {key} is by {key.author}, whose key is not here")
         await self._have_room(found)
@@ -298,7 +309,7 @@ class NodeFace:
     async def endorse(self, graph: str, reference: str, *, reason: str, withdraw: bool) -> JobView:
         s = self._s
         found, _, view = self._version(graph, reference)
-        agent = s.signing.default_agent
+        agent = self._agent
         if agent in (view.key.author, *view.principals) and not withdraw:
             raise MisuseError(f"{view.key.asset} is your own: an endorsement counts from somebody else only")
         args = EndorseArgs(SubjectArgs.of(found.id, view.key), bytes(agent), withdraw=withdraw, reason=reason)
@@ -315,7 +326,7 @@ class NodeFace:
         until_ms = deadline_ms or s.clock.now_ms() + DEADLINE_DEFAULT_MS
         if until_ms <= s.clock.now_ms():
             raise MisuseError("the deadline has passed; give one that is to come")
-        args = VerifyArgs(SubjectArgs.of(found.id, view.key), bytes(s.signing.default_agent), until_ms)
+        args = VerifyArgs(SubjectArgs.of(found.id, view.key), bytes(self._agent), until_ms)
         job = await s.verifying.ask(args, at_least_until_ms=deadline_ms)
         return await self._settled(await self._desk.settle(job))
 
@@ -383,14 +394,16 @@ class NodeFace:
     async def job(self, job: str, *, wait_ms: int = 0) -> JobView:
         return await self._desk.job(job, wait_ms)
 
-    async def jobs(self, *, state: str | None, limit: int, before: str | None = None) -> tuple[JobView, ...]:
-        return await self._desk.jobs(state, limit, before)
+    async def jobs(
+        self, *, state: str | None, limit: int, before: str | None = None, kind: str | None = None
+    ) -> tuple[JobView, ...]:
+        return await self._desk.jobs(state, limit, before, kind)
 
     async def job_story(self, job: str) -> JobStory:
         return self._desk.story(job)
 
-    def watch_job(self, job: str) -> AsyncIterator[JobView]:
-        return self._desk.watch(job)
+    def watch_job(self, job: str, *, since: int = 0) -> AsyncIterator[JobView]:
+        return self._desk.watch(job, since)
 
     async def cancel_job(self, job: str) -> JobView:
         return await self._desk.cancel(job)
@@ -406,8 +419,8 @@ class NodeFace:
     def _version(self, graph: str, reference: str) -> tuple[LedgerGraph, AssetView, VersionView]:
         """A version by reference, to say something about it."""
         s = self._s
-        found = s.ledger.named(graph)
-        return found, *find_version(found, reference, s.signing.default_agent, s.clock.now_ms())
+        found = self._named(graph)
+        return found, *find_version(found, reference, self._agent, s.clock.now_ms())
 
     def _readable(self, graph: str, reference: str) -> tuple[LedgerGraph, AssetView, VersionView]:
         """A version by reference, to read it."""

@@ -48,7 +48,7 @@ def parse_reference(reference: str, default_author: Address) -> tuple[AssetKey, 
     key = AssetKey(Address.parse(author) if slash else default_author, check_name(name))
     if not at:
         return key, None
-    if not number.isdigit() or not 1 <= int(number) < 2**32:
+    if not number.isascii() or not number.isdigit() or len(number) > 10 or not 1 <= int(number) < 2**32:
         raise MisuseError(f"{reference!r}: after @ comes a version number, such as @2")
     return key, int(number)
 
@@ -209,6 +209,8 @@ class Showing:
             waiting_for=record.detail if waits else record.parked or "",
             error=record.error or "",
             result=_plain(json.loads(record.result)) if record.result is not None else None,
+            agent=str(agent) if (agent := agent_of(record)) is not None else "",
+            next_try_ms=_next_try_ms(record, self._ledger.clock.now_ms()),
         )
 
     def answer(self, answer: QueryAnswer) -> face.QueryAnswer:
@@ -268,6 +270,16 @@ def _branch(header: Header) -> BranchView:
         str(header.signer),
         f"serial {header.quorum_serial}",
     )
+
+
+def agent_of(record: JobRecord) -> Address | None:
+    """Whose job it is: the agent that it signs as. None for what the node does as such."""
+    agent = _bytes(json.loads(record.args).get("agent"))
+    return Address(agent) if len(agent) == ADDRESS_BYTES else None
+
+
+def _next_try_ms(record: JobRecord, now_ms: int) -> int:
+    return record.run_at_ms if record.state is State.QUEUED and record.run_at_ms > now_ms else 0
 
 
 def _bytes(value: object) -> bytes:

@@ -22,7 +22,7 @@ from p2pmem_jobs import (
 )
 from trio.testing import MockClock
 
-from .conftest import START_MS, Add, Note, Rig, Sum, adding, settle
+from .conftest import START_MS, Add, Note, Register, Rig, Sum, adding, settle
 
 # Steps
 
@@ -346,3 +346,46 @@ async def test_a_deadline_ends_a_job_that_runs_waits_or_never_began(rig: Rig, au
             with pytest.raises(JobFailedError, match="deadline"):
                 await job.result()
             assert job.record().ended_ms == START_MS + 5_000
+
+
+async def test_a_stored_result_that_a_later_program_reads_as_another_type_is_named(
+    rig: Rig, autojump_clock: MockClock
+) -> None:
+    def program(returns: type) -> Register:
+        def register(queue: Queue) -> None:
+            @queue.handler("steps", version=1)
+            async def steps(context: Context, args: Note) -> str:
+                await context.step("count", lambda: "three" if returns is str else 3, returns=returns)
+                if returns is str:
+                    await trio.sleep_forever()
+                return "done"
+
+        return register
+
+    async with rig.open(program(str), drain_s=0) as queue:
+        job = await queue.submit("steps", Note("x"))
+        await settle()
+    async with rig.open(program(int)) as queue:
+        with pytest.raises(JobFailedError, match="the stored result of 'count' is a str, and should be int"):
+            await queue.job(job.id).result()
+    async with rig.open(program(str), drain_s=0) as queue:  # with the old program it goes on: nothing was thrown away
+        again = await queue.retry(job.id)
+        await settle()
+        assert [step.result for step in queue.story(again.id).steps] == ['"three"']
+
+
+@pytest.mark.parametrize("what", ["result", "step"])
+async def test_a_result_that_is_too_large_fails_its_own_job_and_says_so(
+    rig: Rig, autojump_clock: MockClock, what: str
+) -> None:
+    def register(queue: Queue) -> None:
+        @queue.handler("large", version=1)
+        async def large(context: Context, args: Note) -> str:
+            text = "x" * 30_000_000
+            return text if what == "result" else await context.step("large", lambda: text)
+
+    async with rig.open(register, memory=True) as queue:
+        job = await queue.submit("large", Note("x"))
+        with pytest.raises(JobFailedError, match="larger than 1048576 bytes"):
+            await job.result()
+        assert job.record().attempt == 1

@@ -1,7 +1,7 @@
 """Processes that are killed with -9, at every named point and at random ones under load.
 
 A kill is not a power cut: what the operating system was given survives it. That an acknowledged write was synced first
-is asked of SQLite, by its settings, in test_database.py.
+is asked of SQLite, by its settings, in test_files.py.
 """
 
 from __future__ import annotations

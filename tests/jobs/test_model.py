@@ -10,7 +10,7 @@ import random
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -41,8 +41,8 @@ from p2pmem_jobs.states import CHANGES, FINAL, HAS_TASK, HOLDS_DEDUPE_KEY
 
 KINDS = ("narrow", "wide")
 CONCURRENCY = {"narrow": 1, "wide": 3}
-PLANS = ("ok", "flaky", "permanent", "gate", "sleep", "long", "effect", "blind")
-ENDS = {plan: {State.SUCCEEDED} for plan in PLANS} | {"permanent": {State.FAILED}}
+PLANS = ("ok", "flaky", "permanent", "gate", "sleep", "long", "effect", "blind", "broke")
+ENDS = {plan: {State.SUCCEEDED} for plan in PLANS} | {"permanent": {State.FAILED}, "broke": {State.FAILED}}
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,8 @@ class World:
     effects: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
     running: Counter[str] = field(default_factory=Counter)
+    # a retry does what the first of its jobs was to do, and no more
+    first: Callable[[str], str] = field(default=lambda job_id: job_id)
 
     async def work(self, context: Context, args: Work) -> str:
         assert context.attempt >= 1
@@ -80,14 +82,17 @@ class World:
                 await trio.sleep(15)
             finally:
                 self.running[context.kind] -= 1
-        if args.plan in ("effect", "blind"):
+        if args.plan in ("effect", "blind", "broke"):
             await context.effect("pay", lambda: self.pay(context, args), lambda: self.look(context, args))
+        if args.plan == "broke":
+            raise PermanentError("paid, and then no more")
         return f"{args.plan} {args.number}"
 
     async def pay(self, context: Context, args: Work) -> None:
         await trio.sleep(3)
-        self.effects[context.job_id] += 1
-        assert self.effects[context.job_id] == 1, "an effect happened twice"
+        first = self.first(context.job_id)
+        self.effects[first] += 1
+        assert self.effects[first] == 1, "an effect happened twice"
         await trio.sleep(3)
         if args.plan == "blind" or args.number % 2:
             raise OSError("no answer")
@@ -95,7 +100,7 @@ class World:
     async def look(self, context: Context, args: Work) -> Happened[None] | Looked:
         if args.plan == "blind":
             return Looked.CANNOT_TELL
-        return Happened(None) if self.effects[context.job_id] else Looked.NOT_HAPPENED
+        return Happened(None) if self.effects[self.first(context.job_id)] else Looked.NOT_HAPPENED
 
 
 class History:
@@ -106,7 +111,7 @@ class History:
         self.path = folder / "jobs.db"
         self.clock = TrioClock(1_800_000_000_000)
         self.random = random.Random(1)
-        self.world = World()
+        self.world = World(first=self.first)
         self.copies = 0
         self.cancelled: set[str] = set()
         self.backup: Path | None = None
@@ -129,6 +134,11 @@ class History:
                 )(self.world.work)
             async with self.queue.run(drain_s=2):
                 yield
+
+    def first(self, job_id: str) -> str:
+        while (before := self.queue.get(job_id).retry_of) is not None:
+            job_id = before
+        return job_id
 
     async def step(self, what: str, a: int, b: int) -> None:
         """One step inside a run of the queue."""
@@ -156,6 +166,8 @@ class History:
                 self.cancelled.add(chosen)
             except EndedError:
                 assert self.queue.get(chosen).state in FINAL | {State.OUTCOME_UNKNOWN}
+        elif what == "retry" and chosen:
+            await self.retry(chosen)
         elif what == "pause":
             await self.queue.pause(KINDS[a % 2])
         elif what == "resume":
@@ -164,15 +176,32 @@ class History:
             self.world.gate_open = bool(a % 2)
             self.world.gate.notify()
         elif what == "resolve":
-            await self.resolve((State.SUCCEEDED, State.FAILED)[b % 2])
+            await self.resolve((State.SUCCEEDED, State.FAILED, State.QUEUED)[b % 3])
         elif what == "backup":
             self.backup = self.folder / f"backup {self.copies}"
             self.copies += 1
             await self.database.back_up(self.backup)
 
+    async def retry(self, chosen: str) -> None:
+        old = self.queue.get(chosen)
+        try:
+            new = (await self.queue.retry(chosen)).record()
+        except EndedError:
+            assert old.state not in (State.FAILED, State.CANCELLED)
+        except ConflictError:
+            assert old.dedupe_key is not None
+        else:
+            assert old.state in (State.FAILED, State.CANCELLED)
+            assert self.first(new.id) == self.first(chosen) or new.dedupe_key == old.dedupe_key is not None
+        live = [it for it in await self.queue.list(limit=1_000) if it.state not in (State.FAILED, State.CANCELLED)]
+        beside = Counter(self.first(it.id) for it in live)
+        assert not beside or max(beside.values()) == 1, "a job and its retry stand beside one another"
+
     async def resolve(self, to: State) -> None:
         for job in await self.queue.list(states={State.OUTCOME_UNKNOWN}, limit=1_000):
-            await self.queue.resolve(job.id, to, result="by hand" if to is State.SUCCEEDED else None)
+            if to is State.QUEUED and self.world.effects[self.first(job.id)]:
+                continue  # the person looks, before the word is given
+            await self.queue.resolve(job.id, to, **({"result": "by hand"} if to is State.SUCCEEDED else {}))
             self.cancelled.add(job.id)  # a person decided; any end will do
 
     def copy(self) -> Path:
@@ -226,6 +255,7 @@ class History:
 
 
 STEPS = ("submit", "submit", "submit", "advance", "advance", "cancel", "pause", "resume", "gate", "resolve", "backup")
+STEPS += ("retry", "retry")
 small = st.integers(0, 40)
 starts = st.lists(
     st.tuples(

@@ -99,7 +99,7 @@ class MemoryFace(MemoryTrust):
             raise error
 
     async def _set(self, job: JobView) -> JobView:
-        self._jobs[job.id] = job
+        job = self._jobs[job.id] = replace(job, position=job.position + 1)
         async with self._moved:
             self._moved.notify_all()
         return job
@@ -412,9 +412,13 @@ class MemoryFace(MemoryTrust):
                     await self._moved.wait()
         return self._jobs[job]
 
-    async def jobs(self, *, state: str | None, limit: int, before: str | None = None) -> tuple[JobView, ...]:
-        self._note("jobs", state=state, limit=limit, before=before)
-        newest = [it for it in reversed(self._jobs.values()) if state in (None, it.state)]
+    async def jobs(
+        self, *, state: str | None, limit: int, before: str | None = None, kind: str | None = None
+    ) -> tuple[JobView, ...]:
+        self._note("jobs", state=state, limit=limit, before=before, kind=kind)
+        if not 1 <= limit <= 1_000:
+            raise MisuseError("a page has 1 to 1000 jobs")
+        newest = [it for it in reversed(self._jobs.values()) if state in (None, it.state) and kind in (None, it.kind)]
         start = 0 if before is None else [it.id for it in newest].index(before) + 1
         return tuple(newest[start : start + limit])
 
@@ -428,13 +432,14 @@ class MemoryFace(MemoryTrust):
             ("job-child",),
         )
 
-    async def watch_job(self, job: str) -> AsyncIterator[JobView]:
-        self._note("watch_job", job=job)
+    async def watch_job(self, job: str, *, since: int = 0) -> AsyncIterator[JobView]:
+        self._note("watch_job", job=job, since=since)
         shown = None
         while True:
             now = self._job(job)
             if now != shown:
-                yield now
+                if now.position > since:
+                    yield now
                 shown = now
                 if now.state in ENDED:
                     return

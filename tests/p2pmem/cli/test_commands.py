@@ -49,8 +49,8 @@ init run config_show join draft drafts discard seal share publish endorse verify
 show content status changes graph_create graph_list graph_show graph_members graph_invite graph_requests
 graph_approve graph_refuse graph_leave graph_follow review_list review_approve review_reject job_list job_show job_watch
 job_cancel job_retry job_resolve graph_owner graph_mend graph_roster review_show history diff agent_list agent_add
-sign_prepare sign_submit peer_list peer_show peer_ban peer_unban acting_allow acting_accept acting_list revoke
-trust_attest trust_explain trust_export trust_check proof_export proof_check
+agent_token sign_prepare sign_submit peer_list peer_show peer_ban peer_unban acting_allow acting_accept acting_list
+revoke trust_attest trust_explain trust_export trust_check proof_export proof_check
 """.split()  # noqa: SIM905 - reads as a list
 HEAVY = {
     "trio",
@@ -236,7 +236,7 @@ HEARD: list[tuple[list[str], tuple[str, dict[str, object]], Any]] = [
         SignView,
     ),
     (["job", "list", "--state", "succeeded", "--limit", "1"],
-     arguments("jobs", state="succeeded", limit=1, before=None), None),
+     arguments("jobs", state="succeeded", limit=1, before=None, kind=None), None),
     (["job", "show", "job-1"], arguments("job_story", job="job-1"), JobStory),
     (["job", "watch", "job-1"], arguments("job", job="job-1", wait_ms=0), JobView),
     (["job", "retry", "job-1"], arguments("retry_job", job="job-1"), JobView),

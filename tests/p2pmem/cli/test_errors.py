@@ -42,6 +42,9 @@ def one_line(said: Said) -> str:
         (["job", "list", "--limit", "many"], "invalid int"),
         (["graph", "create", "x", "--member", "=writer"], "names no address"),
         (["graph", "leave"], "required: --graph"),
+        (["job", "show", "\udcff"], "job holds bytes that are no UTF-8"),
+        (["job", "list", "--before", "\udcff"], "before holds bytes that are no UTF-8"),
+        (["graph", "create", "x", "--member", f"0x{'0' * 40}=writer=\udcff"], "member holds bytes that are no UTF-8"),
     ],
 )
 def test_wrong_usage_is_one_line(capsys: pytest.CaptureFixture[str], words: list[str], says: str) -> None:

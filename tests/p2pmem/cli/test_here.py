@@ -16,6 +16,7 @@ import trio.testing
 from p2pmem_protocol.errors import OutsideError
 from p2pmem_protocol.keys import Key
 
+from p2pmem.api.guard import agent_token
 from p2pmem.api.problems import Exit
 from p2pmem.config import Config, load
 from p2pmem.home import Home, read_secret
@@ -250,3 +251,14 @@ async def test_who_has_read_enough_may_stop_reading(node: Node) -> None:
     finally:
         os.close(writing)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_the_token_of_an_agent_is_made_of_the_nodes_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_here(capsys, "init", "--home", str(tmp_path))
+    agent = "0x" + "Ab" * 20
+    said = run_here(capsys, "agent", "token", agent.lower(), "--home", str(tmp_path), "--json").json
+    own = (tmp_path / "token").read_text().strip()
+    assert said == {"agent": agent.lower(), "token": agent_token(own, agent.lower())}
+    assert own not in said["token"]
+    assert run_here(capsys, "agent", "token", "ada", "--home", str(tmp_path)).code == Exit.MISUSE
+    assert run_here(capsys, "agent", "token", agent.lower(), "--home", str(tmp_path / "no")).code == Exit.MISUSE

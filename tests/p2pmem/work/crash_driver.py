@@ -26,6 +26,7 @@ from typing import Final
 import trio
 from p2pmem_protocol.keys import Key
 from p2pmem_protocol.names import Address, network_id
+from p2pmem_protocol.records import SealedRecord
 
 from p2pmem.face import Face, JobView, NewGraph, NewMember, NotFoundError
 from p2pmem.keyring import Keyring
@@ -35,7 +36,8 @@ from p2pmem.node import Node, NodeSettings, OpenChain, Places, Surroundings, ope
 KEYS: Final = [Key(bytes([number]) * 32) for number in (1, 2, 3)]
 NETWORK: Final = "crashes"
 DATA: Final = b'<https://example.org/a> <https://example.org/says> "what is killed comes back" .\n'
-KINDS: Final = ("share/", "publish/", "anchor/", "verify/", "database.")
+OTHER: Final = b'<https://example.org/b> <https://example.org/says> "so does what others say" .\n'
+KINDS: Final = ("share/", "publish/", "anchor/", "verify/", "endorse/", "review/", "database.")
 ENDED: Final = ("succeeded", "failed", "cancelled", "outcome_unknown")
 
 
@@ -113,6 +115,7 @@ async def run(directory: Path, die_at: str | None) -> None:
         graph = await meet(nodes, with_chain=chain is not None)
         points.armed = True
         await main_job(nodes[0].face, graph)
+        await work_for_others(nodes, graph)
         await settle(nodes)
         points.armed = False
         points.write()
@@ -127,7 +130,7 @@ async def meet(nodes: list[Node], *, with_chain: bool) -> str:
     if graphs:
         graph = graphs[0]
     else:
-        members = tuple(NewMember(str(key.address), ("endorser", "verifier")) for key in KEYS[1:])
+        members = tuple(NewMember(str(key.address), ("writer", "endorser", "verifier")) for key in KEYS)
         graph = await author.found(NewGraph("main", members, m=2, acks_min=2, chain=with_chain))
     invite = await author.invite(graph.graph, roles=(), uses=1, life_ms=60_000)
     for node in nodes[1:]:
@@ -151,6 +154,31 @@ async def main_job(face: Face, graph: str) -> None:
         if kind not in asked:
             await ask()
         await until_ended(face, kind)
+
+
+async def work_for_others(nodes: list[Node], graph: str) -> None:
+    """What the author does with the words of somebody else: endorse them, and give its verdict as a verifier."""
+    author, other = nodes[0].face, nodes[1].face
+    reference = f"{KEYS[1].address}/other@1"
+    asked = {job.kind for job in await other.jobs(state=None, limit=100)}
+    if "share" not in asked:
+        await other.share_data(graph, "other", OTHER, format="nt", base=None, subgraph="", ttl_ms=3_600_000)
+    await nodes[0].ledger.until(partial(holds, nodes[0], graph, KEYS[1].address))
+    if "endorse" not in {job.kind for job in await author.jobs(state=None, limit=100)}:
+        await author.endorse(graph, reference, reason="it is so", withdraw=False)
+    await until_ended(author, "endorse")
+    if "verify" not in asked:
+        await other.verify(graph, reference, deadline_ms=None)
+    await until_ended(other, "verify")
+    await until_ended(author, "review")
+
+
+def holds(node: Node, graph: str, author: Address) -> bool:
+    """Whether the node has something by this author, and its bytes."""
+    records = node.ledger.named(graph).set.records()
+    return any(
+        isinstance(it, SealedRecord) and it.author == author and it.content_hash in node.ledger.held for it in records
+    )
 
 
 async def until_ended(face: Face, kind: str) -> JobView:
@@ -183,6 +211,7 @@ async def summarise(nodes: list[Node], graph: str, chain: OpenChain | None, dire
     author = nodes[0]
     records = list(author.ledger.named(graph).set.records())
     version = await author.face.version(graph, "finding")
+    other = f"{KEYS[1].address}/other@1"
     jobs = Counter((job.kind, job.state) for job in await author.face.jobs(state=None, limit=1_000))
     certificates = [(await node.face.certificate(graph, version.reference)).statement for node in nodes]
     with sqlite3.connect(directory / "node0" / "ledger.sqlite") as connection:
@@ -201,6 +230,7 @@ async def summarise(nodes: list[Node], graph: str, chain: OpenChain | None, dire
         },
         "lifecycle": lifecycle,
         "levels": [(await node.face.version(graph, version.reference)).trust.level for node in nodes],
+        "levels of the other": [(await node.face.version(graph, other)).trust.level for node in nodes],
         "layer": version.layer.value,
         "root": version.root,
         "version": version.version,

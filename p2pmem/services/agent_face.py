@@ -1,0 +1,54 @@
+"""What one agent of a node may do through it: speak as itself, and see and cancel what it asked for."""
+
+from __future__ import annotations
+
+from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.names import Address
+
+from p2pmem.face import DraftView, JobView, NotFoundError
+from p2pmem.ledger.graph import LedgerGraph
+from p2pmem.ledger.ledger import UNKNOWN_GRAPH_TEXT
+from p2pmem.services.node_face import NodeFace
+from p2pmem.services.parts import Services
+from p2pmem.services.showing import parse_reference
+
+
+class AgentFace(NodeFace):
+    """The calls of `p2pmem.face.Face` that `p2pmem.api.routes.AGENT_CALLS` names, on behalf of one agent.
+
+    Its drafts and its jobs are the only ones. Context graphs in which nothing that it says would count are unknown.
+    """
+
+    def __init__(self, services: Services, agent: Address) -> None:
+        """Errors: `NotFoundError` for somebody for whom this node does not speak."""
+        if not services.signing.speaks_for(agent):
+            raise NotFoundError(f"{agent} is no agent of this node")
+        super().__init__(services)
+        self._own = agent
+        self._desk = self._desk.of_agent(agent)
+
+    @property
+    def _agent(self) -> Address:
+        return self._own
+
+    def _named(self, graph: str) -> LedgerGraph:
+        found = super()._named(graph)
+        if not found.is_member(self._own) and self._s.signing.acting_in(found, self._own) is None:
+            raise NotFoundError(f"{found.name} {UNKNOWN_GRAPH_TEXT}; `p2pmem graph list` shows those that it does")
+        return found
+
+    async def drafts(self, graph: str | None) -> tuple[DraftView, ...]:
+        if graph:
+            self._named(graph)
+        return tuple(it for it in await super().drafts(graph) if it.reference.startswith(f"{self._own}/"))
+
+    async def publish(self, graph: str, reference: str) -> JobView:
+        key, _ = parse_reference(reference, self._own)
+        if key.author != self._own:
+            raise MisuseError(f"only the author publishes: {key} is by {key.author}, and this token is of {self._own}")
+        return await super().publish(graph, reference)
+
+
+def face_of_agent(services: Services, agent: str) -> AgentFace:
+    """What one agent of a node may call. Errors: `NotFoundError` for somebody who is none."""
+    return AgentFace(services, Address.parse(agent))
