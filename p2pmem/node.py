@@ -137,7 +137,8 @@ class Surroundings:
     random_bytes: Callable[[int], bytes] = os.urandom
     inline: bool = False
     crash_point: CrashPoint = no_crash
-    free_bytes: Callable[[], int] = lambda: sys.maxsize
+    free_bytes: Callable[[], int] | None = None
+    """How much the disk still takes; None where there is no disk to fill, and none is watched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +249,7 @@ class _Built:
         self._keeper = Keeper(ledger, self.admission, virtual_ms if at.inline else since_boot_ms)
         self._lifetimes = Lifetimes(ledger, self._signing, self._sharing, renews=settings.renews_own_shares)
         self._disk = DiskWatch(
-            ledger, self.admission, at.free_bytes, settings.free_disk_min_bytes, self._exchange.compare_now
+            ledger, self.admission, at.free_bytes or _no_end, settings.free_disk_min_bytes, self._exchange.compare_now
         )
         self._certifying = Certifying(ledger)
         self._watch = self._make_watch(chain) if chain else None
@@ -415,7 +416,8 @@ class _Built:
         self._ledger.listen(lambda _: self._ledger.wake())
         await nursery.start(self.node.services.projector.run)
         nursery.start_soon(self._keeper.run)
-        nursery.start_soon(self._disk.run)
+        if self._at.free_bytes is not None:
+            nursery.start_soon(self._disk.run)
         self._penalties.start()
         nursery.start_soon(self._penalties.run)
         await nursery.start(self._exchange.run)
@@ -453,6 +455,10 @@ class _Built:
         """Where others can dial us: what was set, when something was; a router's inside is of no use to them."""
         named = tuple(f"{address}/p2p/{self._net.peer_id}" for address in self._settings.announce)
         return worth_telling(named or self._net.addresses())
+
+
+def _no_end() -> int:
+    return sys.maxsize
 
 
 @asynccontextmanager

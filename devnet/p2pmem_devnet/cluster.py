@@ -107,6 +107,8 @@ class ClusterSettings:
     access: str = "gated"
     acks: int = 0
     roles: tuple[str, ...] = MEMBER_ROLES
+    verifiers: int | None = None
+    """How many of the members are verifiers, the first ones; None for all."""
     link: Link | None = None
     keep_projections: bool = False
     found: bool = True
@@ -121,6 +123,11 @@ class ClusterSettings:
             raise MisuseError(f"the network is memory or libp2p, not {self.net!r}")
         if self.net == "libp2p" and self.link is not None:
             raise MisuseError("`link` shapes the links of the network in memory; libp2p has the machine's own")
+
+    def roles_of(self, number: int) -> tuple[str, ...]:
+        """What member `number` besides the owner may do."""
+        verifies = self.verifiers is None or number < self.verifiers
+        return self.roles if verifies else tuple(role for role in self.roles if role != "verifier")
 
 
 class Cluster:
@@ -195,7 +202,9 @@ class Cluster:
         """The first node founds the graph with everybody listed, and the others come in by an invite without rights."""
         owner, *others = self.nodes
         settings = self.settings
-        members = tuple(NewMember(str(node.address), settings.roles, node.name) for node in others)
+        members = tuple(
+            NewMember(str(node.address), settings.roles_of(number), node.name) for number, node in enumerate(others)
+        )
         view = await owner.face.found(
             NewGraph(
                 "shared",

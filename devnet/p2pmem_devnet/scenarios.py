@@ -37,6 +37,7 @@ from p2pmem.face import MemberChange, NewMember
 from p2pmem.work.outgoing import Ready
 from p2pmem_devnet.cluster import Cluster
 from p2pmem_devnet.cluster_node import Asset, ClusterNode
+from p2pmem_devnet.scenario_life import Life
 
 _UNITS: Final = {
     "second": timedelta(seconds=1),
@@ -60,6 +61,8 @@ class Scenario:
     about: str
     cluster: dict[str, Any]
     steps: tuple[tuple[str, dict[str, Any]], ...]
+    long: bool = False
+    """It takes a minute or so, and `all` leaves it out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +100,13 @@ def parse(name: str, text: str) -> Scenario:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise MisuseError(f"{name}: {error}") from None
-    if set(document) != {"about", "cluster", "step"}:
-        raise MisuseError(f"{name}: a scenario has `about`, `cluster` and `step`, and nothing else")
+    if set(document) - {"long"} != {"about", "cluster", "step"}:
+        raise MisuseError(f"{name}: a scenario has `about`, `cluster`, `step`, perhaps `long`, and nothing else")
     raw = document["step"]
     if not isinstance(raw, list) or not 0 < len(raw) <= STEPS_MAX:
         raise MisuseError(f"{name}: `step` is a list of 1 to {STEPS_MAX} steps")
     steps = tuple(_step(name, number, step) for number, step in enumerate(raw, 1))
-    return Scenario(name, str(document["about"]), dict(document["cluster"]), steps)
+    return Scenario(name, str(document["about"]), dict(document["cluster"]), steps, bool(document.get("long")))
 
 
 def _step(name: str, number: int, step: Any) -> tuple[str, dict[str, Any]]:
@@ -116,13 +119,13 @@ def _step(name: str, number: int, step: Any) -> tuple[str, dict[str, Any]]:
 
 
 def run(name: str, *, seed: int = 1, count: int = 1, say: Callable[[str], object] | None = None) -> tuple[Outcome, ...]:
-    """Run a scenario for `count` seeds from `seed` on, each to its audit; `all` runs every scenario.
+    """Run a scenario for `count` seeds from `seed` on, each to its audit; `all` runs every scenario that is not long.
 
     Blocks; virtual time. A failed run does not stop the others: look at `Outcome.trouble`.
     """
     if not 1 <= count <= COUNT_MAX:
         raise MisuseError(f"count is 1 to {COUNT_MAX}, not {count}")
-    chosen = [load(it) for it in (names() if name == "all" else (name,))]
+    chosen = [it for it in map(load, names()) if not it.long] if name == "all" else [load(name)]
     outcomes: list[Outcome] = []
     for each in range(seed, seed + count):
         for scenario in chosen:
@@ -249,6 +252,13 @@ class ScenarioRun:
             await trio.sleep(self.chance.uniform(0, 2 * pause_s))
             if reader is not node and reader.is_up and reader.sees(asset) and self.chance.random() < 0.5:
                 await reader.endorse(asset)
+
+    async def live(
+        self, shares: int, over: str, ttl: str = "1 hour", verifications: int = 0, faults: int = 0
+    ) -> None:
+        """Everybody shares and asks for verifications over a time, while nodes crash and parts are cut off."""
+        life = Life(self.cluster, self.chance, _time(ttl))
+        await life.live(shares=shares, verifications=verifications, faults=faults, over=_time(over))
 
     # Faults
 
