@@ -1,13 +1,11 @@
 """The composition root: a node from its parts. Reads like a table of contents.
 
 `open_node` puts a node together from a network, places on disk and surroundings (blocking IO, clock, randomness); tests
-give it a network in memory and a virtual clock. `run_node` is what `p2pmem run` does: a home directory, libp2p, HTTP.
+give it a network in memory and a virtual clock. `home_node` opens one from a home directory, with libp2p.
 """
 
 from __future__ import annotations
 
-import gc
-import json
 import logging
 import os
 import random
@@ -15,23 +13,19 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import trio
 from p2pmem_jobs import Blocking, Clock, CrashPoint, Queue, SystemClock, ThreadBlocking, open_database
 from p2pmem_jobs.database import no_crash
-from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.names import Address, network_id
 
-from p2pmem import crash_points
-from p2pmem.config import FREE_DISK_MIN_MB, Config
+from p2pmem.config import FREE_DISK_MIN_MB
 from p2pmem.exchange.exchange import Exchange
 from p2pmem.face import Face
-from p2pmem.home import Home, read_secret
+from p2pmem.home import Home
 from p2pmem.importing.importer import Importer, Imports, InlineImporter
-from p2pmem.kept_port import keep_port, read_port
 from p2pmem.keyring import Keyring
 from p2pmem.ledger.admission import Admission
 from p2pmem.ledger.bans import LedgerBans
@@ -48,14 +42,13 @@ from p2pmem.net.topics import OpenTopics
 from p2pmem.recall.recalling import Recalling
 from p2pmem.recall.text_index import open_text_index
 from p2pmem.review.judging import Judge, ReviewSettings, open_judge
-from p2pmem.services.agent_face import face_of_agent
 from p2pmem.services.auditing import Auditing
 from p2pmem.services.certifying import Certifying
 from p2pmem.services.chain_facts import ChainFacts
 from p2pmem.services.chain_watch import ChainWatch
 from p2pmem.services.compacting import Compacting
 from p2pmem.services.delegating import Delegating
-from p2pmem.services.disk_watch import DiskWatch, free_bytes_of
+from p2pmem.services.disk_watch import DiskWatch
 from p2pmem.services.drafting import Drafting
 from p2pmem.services.duties import Duties
 from p2pmem.services.joining import Joining
@@ -142,7 +135,8 @@ class Surroundings:
     random_bytes: Callable[[int], bytes] = os.urandom
     inline: bool = False
     crash_point: CrashPoint = no_crash
-    free_bytes: Callable[[], int] = lambda: sys.maxsize
+    free_bytes: Callable[[], int] | None = None
+    """How much the disk still takes; None where there is no disk to fill, and none is watched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +247,7 @@ class _Built:
         self._keeper = Keeper(ledger, self.admission, virtual_ms if at.inline else since_boot_ms)
         self._lifetimes = Lifetimes(ledger, self._signing, self._sharing, renews=settings.renews_own_shares)
         self._disk = DiskWatch(
-            ledger, self.admission, at.free_bytes, settings.free_disk_min_bytes, self._exchange.compare_now
+            ledger, self.admission, at.free_bytes or _no_end, settings.free_disk_min_bytes, self._exchange.compare_now
         )
         self._certifying = Certifying(ledger)
         self._watch = self._make_watch(chain) if chain else None
@@ -424,7 +418,8 @@ class _Built:
         self._ledger.listen(lambda _: self._ledger.wake())
         await nursery.start(self.node.services.projector.run)
         nursery.start_soon(self._keeper.run)
-        nursery.start_soon(self._disk.run)
+        if self._at.free_bytes is not None:
+            nursery.start_soon(self._disk.run)
         self._penalties.start()
         nursery.start_soon(self._penalties.run)
         await nursery.start(self._exchange.run)
@@ -465,6 +460,10 @@ class _Built:
         return worth_telling(named or self._net.addresses())
 
 
+def _no_end() -> int:
+    return sys.maxsize
+
+
 @asynccontextmanager
 async def _nursery() -> AsyncIterator[trio.Nursery]:
     """Background tasks that end with the block."""
@@ -490,102 +489,3 @@ async def _open_imports(at: Surroundings) -> AsyncIterator[Imports]:
         return
     async with Importer() as importer:
         yield importer
-
-
-def tune_garbage_collection() -> None:
-    """For a process that is one node. Records of the set live long and hold no cycles: the collector need not look at
-    those that are there at the start, and for the others not after every 700 objects."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
-
-
-@asynccontextmanager
-async def _open_discovery(config: Config, node: Node) -> AsyncIterator[None]:
-    """Members on the same network find this node, and it them, when the configuration wants it."""
-    if not config.mdns:
-        yield
-        return
-    from p2pmem.net.mdns import open_mdns
-
-    async with open_mdns(worth_telling(node.network.addresses()), node.exchange.hear_of, os.urandom):
-        yield
-
-
-async def run_node(
-    home: Home,
-    config: Config,
-    *,
-    stop: trio.Event | None = None,
-    task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Run the node of a home directory with libp2p and HTTP until `stop` is set. Reports its HTTP address when ready.
-
-    Stopped, it answers what was asked and brings running jobs to a good place, within seconds. Cancelled, it ends at
-    once. Nothing that was acknowledged is lost either way.
-    """
-    stopping = trio.Event() if stop is None else stop
-    home.need()
-    from p2pmem.api.server import serve_http
-    from p2pmem.chain.opening import open_configured
-    from p2pmem.net.gossipsub import open_gossip
-    from p2pmem.net.libp2p_host import Libp2pNetwork
-
-    keyring = Keyring.load(home)
-    if not keyring.keys:
-        raise MisuseError(f"there is no agent key in {home.agents_dir}: run `p2pmem init`")
-    token = read_secret(home.token_file).decode().strip()
-    seed = read_secret(home.peer_key_file)
-    limits = PeerLimits()
-    network = Libp2pNetwork(
-        identity_seed=seed,
-        listen=(config.listen,),
-        announce=config.announce,
-        limits=limits.network,
-        usual_port=read_port(home.port_file),
-    )
-    settings = NodeSettings(
-        config.network,
-        config.label,
-        config.announce,
-        config.bootstrap,
-        config.review,
-        renews_own_shares=config.share_renew,
-        free_disk_min_bytes=config.free_disk_min_mb * 1_000_000,
-        limits=limits,
-    )
-    surroundings = Surroundings(
-        crash_point=crash_points.from_environment(), free_bytes=partial(free_bytes_of, home.data_dir)
-    )
-    topics = partial(open_gossip, identity_seed=seed, limits=limits.gossip)
-    async with (
-        open_configured(config, keyring.default.secret) as chain,
-        open_node(
-            settings, keyring, network, Places.of(home), surroundings, OpenChain(*chain) if chain else None, topics
-        ) as node,
-        _open_discovery(config, node),
-        trio.open_nursery() as nursery,
-    ):
-        at = (config.http_host, config.http_port)
-        serve = partial(
-            serve_http, node.face, token, *at, stop=stopping, of_agent=partial(face_of_agent, node.services)
-        )
-        url: str = await nursery.start(serve)
-        tune_garbage_collection()
-        keep_port(home.port_file, node.network.addresses())
-        _write_run_file(home, url, node.network)
-        try:
-            task_status.started(url)
-            await stopping.wait()
-        finally:
-            home.run_file.unlink(missing_ok=True)
-
-
-def _write_run_file(home: Home, url: str, network: Network) -> None:
-    """Tell commands on this machine where the node listens."""
-    text = json.dumps(
-        {"pid": os.getpid(), "http": url, "peer": network.peer_id, "addresses": list(network.addresses())}
-    )
-    partial = home.run_file.with_suffix(".new")
-    partial.write_text(text)
-    partial.replace(home.run_file)

@@ -20,10 +20,11 @@ from p2pmem_protocol.keys import Key
 from p2pmem_protocol.names import Address, AssetKey
 
 from p2pmem.face import NewGraph, NewMember
+from p2pmem.home_node import tune_garbage_collection
 from p2pmem.keyring import Keyring
 from p2pmem.ledger.batch import Delta
 from p2pmem.net.libp2p_host import Libp2pNetwork
-from p2pmem.node import Node, NodeSettings, Places, Surroundings, open_node, tune_garbage_collection
+from p2pmem.node import Node, NodeSettings, Places, Surroundings, open_node
 from p2pmem.store.terms import Iri
 
 STATEMENT_BYTES: Final = 200

@@ -36,9 +36,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _rehearse(asked: Rehearsal) -> Exit:
-    from p2pmem_devnet.scenarios import run  # heavy too
+    from p2pmem_devnet.scenarios import be_quiet, run  # heavy too
 
-    outcomes = run(asked.name, seed=asked.seed, count=asked.count, say=print)
+    be_quiet()
+    outcomes = run(asked.name, seed=asked.seed, count=asked.count, processes=asked.processes, say=print)
     return Exit.JOB_ENDED_BADLY if any(outcome.trouble for outcome in outcomes) else Exit.OK
 
 

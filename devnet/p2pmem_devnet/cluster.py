@@ -19,13 +19,11 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import shutil
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from itertools import combinations, product
 from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
@@ -45,16 +43,19 @@ from p2pmem.net.limits import PeerLimits
 from p2pmem.net.memory import MemoryFabric, MemoryNetwork
 from p2pmem.net.memory_wire import Link
 from p2pmem.net.seam import Network
-from p2pmem.node import NodeSettings, Surroundings, open_node
+from p2pmem.node import NodeSettings, OpenChain, Surroundings, open_node
 from p2pmem.review.judging import ReviewSettings
 from p2pmem_devnet.auditor import AuditError, Auditor
-from p2pmem_devnet.cluster_disk import Disk, make_directory
+from p2pmem_devnet.cluster_chain import ClusterChain, open_cluster_chain
+from p2pmem_devnet.cluster_disk import Disk, private_directory
+from p2pmem_devnet.cluster_links import Links
 from p2pmem_devnet.cluster_node import Asset, ClusterClock, ClusterNode
 from p2pmem_devnet.cluster_settled import NotSettledError, find_gaps
 from p2pmem_devnet.cluster_trace import Trace, deterministic_scheduling
 from p2pmem_devnet.stranger import Stranger
 
 if TYPE_CHECKING:
+    from p2pmem_devnet.anvil import Anvil
     from p2pmem_devnet.cluster_blocking import BlockingCluster
 
 log = logging.getLogger(__name__)
@@ -106,11 +107,15 @@ class ClusterSettings:
     access: str = "gated"
     acks: int = 0
     roles: tuple[str, ...] = MEMBER_ROLES
+    verifiers: int | None = None
+    """How many of the members are verifiers, the first ones; None for all."""
     link: Link | None = None
     keep_projections: bool = False
     found: bool = True
     net: str = "memory"
     limits: PeerLimits = field(default_factory=PeerLimits)
+    chain: str | None = None
+    """`anvil`: every node has the chain of a development process to anchor in, and money there; real time only."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.nodes <= NODES_MAX:
@@ -119,17 +124,27 @@ class ClusterSettings:
             raise MisuseError(f"the policy is auto or manual, not {self.policy!r}")
         if self.net not in ("memory", "libp2p"):
             raise MisuseError(f"the network is memory or libp2p, not {self.net!r}")
+        if self.chain not in (None, "anvil"):
+            raise MisuseError(f"the chain is None or 'anvil', not {self.chain!r}")
+        if self.chain is not None and self.net != "libp2p":
+            raise MisuseError("a chain is a process and lives in real time, as a cluster with net='libp2p' does")
         if self.net == "libp2p" and self.link is not None:
             raise MisuseError("`link` shapes the links of the network in memory; libp2p has the machine's own")
 
+    def roles_of(self, number: int) -> tuple[str, ...]:
+        """What member `number` besides the owner may do."""
+        verifies = self.verifiers is None or number < self.verifiers
+        return self.roles if verifies else tuple(role for role in self.roles if role != "verifier")
 
-class Cluster:
+
+class Cluster(Links):
     """N whole nodes. An async context manager, entered once, under a trio clock that jumps ahead."""
 
     def __init__(self, n: int = 5, seed: int = 0, **settings: Any) -> None:
         """`settings` are those of `ClusterSettings`."""
         self.settings = ClusterSettings(n, seed, **settings)
         self.seed = seed
+        self._is_real = self.settings.net == "libp2p"
         self.nodes: list[ClusterNode] = []
         self.graph = ""
         self.trace = Trace()
@@ -144,7 +159,8 @@ class Cluster:
         self._nursery: trio.Nursery
         self._scopes: dict[str, trio.CancelScope] = {}
         self._ended: dict[str, trio.Event] = {}
-        self._partitions: list[tuple[frozenset[str], frozenset[str], bool]] = []
+        self._partitions = []
+        self._chain: ClusterChain | None = None
 
     @staticmethod
     def blocking(n: int = 5, seed: int = 0, **settings: Any) -> BlockingCluster:
@@ -165,11 +181,13 @@ class Cluster:
                 "with the pytest fixture `cluster`, or as `Cluster.blocking(...)`"
             )
         async with AsyncExitStack() as stack:
-            self.directory = make_directory()
-            stack.callback(shutil.rmtree, self.directory, ignore_errors=True)
+            self.directory = stack.enter_context(private_directory())
             if not self._is_real:
                 stack.enter_context(deterministic_scheduling(self.seed))
             self.fabric = MemoryFabric(seed=self.seed, link=self.settings.link)
+            if self.settings.chain is not None:
+                place = self.directory / ".chain"
+                self._chain = await stack.enter_async_context(open_cluster_chain(place, network_id(NETWORK)))
             self._nursery = await stack.enter_async_context(_nursery())
             for number in range(self.settings.nodes):
                 await self._start(self._add(_name(number)))
@@ -195,7 +213,9 @@ class Cluster:
         """The first node founds the graph with everybody listed, and the others come in by an invite without rights."""
         owner, *others = self.nodes
         settings = self.settings
-        members = tuple(NewMember(str(node.address), settings.roles, node.name) for node in others)
+        members = tuple(
+            NewMember(str(node.address), settings.roles_of(number), node.name) for number, node in enumerate(others)
+        )
         view = await owner.face.found(
             NewGraph(
                 "shared",
@@ -205,6 +225,7 @@ class Cluster:
                 ttl_default_ms=_ms(settings.ttl),
                 ttl_max_ms=_ms(settings.ttl_max),
                 acks_min=settings.acks,
+                chain=settings.chain is not None,
             )
         )
         self.graph = view.graph
@@ -253,9 +274,12 @@ class Cluster:
             with trio.CancelScope() as scope:
                 self._scopes[node.name] = scope
                 network = self._network_of(node)
-                async with open_node(
-                    settings, Keyring.of(node.key), network, node.disk.places(), surroundings
-                ) as inside:
+                async with (
+                    self._chain_of(node) as chain,
+                    open_node(
+                        settings, Keyring.of(node.key), network, node.disk.places(), surroundings, chain
+                    ) as inside,
+                ):
                     inside.ledger.listen(lambda delta: self._heard(node, delta))
                     node.went_up(inside)
                     task_status.started()
@@ -270,13 +294,14 @@ class Cluster:
             self._ended[node.name].set()
 
     @property
-    def _is_real(self) -> bool:
-        return self.settings.net == "libp2p"
+    def anvil(self) -> Anvil:
+        """The chain's process: blocks are made, and taken back, by it."""
+        if self._chain is None:
+            raise MisuseError("this cluster has no chain; Cluster(net='libp2p', chain='anvil') has one")
+        return self._chain.anvil
 
-    def _must_be_in_memory(self) -> None:
-        """Raises `MisuseError` where links are not ours to shape."""
-        if self._is_real:
-            raise MisuseError("links can be cut, slowed and listened to in a cluster with net='memory' only")
+    def _chain_of(self, node: ClusterNode) -> AbstractAsyncContextManager[OpenChain | None]:
+        return nullcontext() if self._chain is None else self._chain.for_node(node.key)
 
     def _network_of(self, node: ClusterNode) -> AbstractAsyncContextManager[Network]:
         if not self._is_real:
@@ -394,68 +419,6 @@ class Cluster:
             task_status.started(network)
             await trio.sleep_forever()
 
-    # The network
-
-    @contextmanager
-    def partition(
-        self, left: Iterable[ClusterNode], right: Iterable[ClusterNode], *, one_way: bool = False
-    ) -> Iterator[None]:
-        """Within the block nothing gets from `left` to `right`, nor back unless `one_way`."""
-        self._must_be_in_memory()
-        sides = (_names(left), _names(right), not one_way)
-        self._partitions.append(sides)
-        self._apply_partitions()
-        self.trace.note("partition", sorted(sides[0]), sorted(sides[1]), one_way)
-        try:
-            yield
-        finally:
-            self._partitions.remove(sides)
-            self._apply_partitions()
-            self.trace.note("healed")
-
-    def _apply_partitions(self) -> None:
-        # Releasing and blocking again in the same instant lets nothing through.
-        self.fabric.heal()
-        for left, right, both_ways in self._partitions:
-            self.fabric.partition(left, right, both_ways=both_ways)
-
-    def slow(
-        self,
-        *nodes: ClusterNode,
-        delay: timedelta = timedelta(milliseconds=50),
-        jitter: timedelta = timedelta(0),
-        bytes_per_s: float = float("inf"),
-    ) -> None:
-        """From now on all links of these nodes (none named: of all) have this delay and bandwidth."""
-        for source, target in self._links_of(nodes):
-            link = self.fabric.wire(source, target).link
-            changed = replace(
-                link, delay_s=delay.total_seconds(), jitter_s=jitter.total_seconds(), bytes_per_s=bytes_per_s
-            )
-            self.fabric.set_link(source, target, changed, both_ways=False)
-
-    def lose(self, *nodes: ClusterNode, every: timedelta = timedelta(minutes=1)) -> None:
-        """From now on connections of these nodes (none named: of all) break at random, on average after this time."""
-        for source, target in self._links_of(nodes):
-            link = replace(self.fabric.wire(source, target).link, mean_life_s=every.total_seconds())
-            self.fabric.set_link(source, target, link, both_ways=False)
-        for one, other in combinations(sorted({name for pair in self._links_of(nodes) for name in pair}), 2):
-            self.fabric.cut(one, other)
-
-    def calm(self) -> None:
-        """Ideal links again, everywhere."""
-        for source, target in self._links_of(()):
-            self.fabric.set_link(source, target, Link(), both_ways=False)
-
-    def _links_of(self, nodes: Collection[ClusterNode]) -> list[tuple[str, str]]:
-        self._must_be_in_memory()
-        everybody = [node.name for node in self.nodes]
-        chosen = [node.name for node in nodes] or everybody
-        pairs = {
-            pair for one, other in product(chosen, everybody) if one != other for pair in ((one, other), (other, one))
-        }
-        return sorted(pairs)
-
     # Time
 
     def skew(self, node: ClusterNode, by: timedelta) -> None:
@@ -474,16 +437,10 @@ class Cluster:
         up = [node for node in self.nodes if node.is_up]
         groups: list[list[ClusterNode]] = []
         for node in up:
-            touching = [group for group in groups if any(self._can_reach(node, other) for other in group)]
+            touching = [group for group in groups if any(self.can_reach(node, other) for other in group)]
             merged = [node, *(other for group in touching for other in group)]
             groups = [group for group in groups if group not in touching] + [merged]
         return [tuple(sorted(group, key=self.nodes.index)) for group in groups]
-
-    def _can_reach(self, one: ClusterNode, other: ClusterNode) -> bool:
-        if self._is_real:
-            return True
-        there, back = self.fabric.wire(one.name, other.name), self.fabric.wire(other.name, one.name)
-        return not there.blocked and not back.blocked
 
     async def settled(self, within: timedelta = SETTLES_WITHIN) -> None:
         """Return once no work is left anywhere and all members that can reach each other hold the same.
@@ -529,10 +486,6 @@ async def _join(node: ClusterNode, invite: str) -> None:
 
 def _name(number: int) -> str:
     return NAMES[number] if number < len(NAMES) else f"node-{number}"
-
-
-def _names(nodes: Iterable[ClusterNode]) -> frozenset[str]:
-    return frozenset(node.name for node in nodes)
 
 
 def _ms(time: timedelta | None) -> int | None:

@@ -7,7 +7,8 @@
         assert bo.sees(asset)
 
 trio runs in a thread of its own; every call that is async there is an ordinary call here, which waits for its end.
-Time is virtual as ever, and stands still between two calls: nothing happens behind the caller's back.
+Time is virtual as ever, and stands still between two calls: nothing happens behind the caller's back. With
+`net="libp2p"` time is real, and the nodes go on between two calls as nodes do.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from p2pmem_devnet.cluster import Cluster
 from p2pmem_devnet.cluster_node import ClusterNode
 from p2pmem_devnet.stranger import Stranger
 
+_LOOK_S: Final = 1.0
+"""How often a call that is under way looks whether the cluster still lives."""
 _WRAPPED: Final = (ClusterNode, Stranger)
 
 
@@ -48,6 +51,7 @@ class BlockingCluster:
     def __init__(self, n: int = 5, seed: int = 0, **settings: Any) -> None:
         """`settings` are those of `ClusterSettings`."""
         self._cluster = Cluster(n, seed, **settings)
+        self._is_real = self._cluster.settings.net == "libp2p"
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._opened = _Call(lambda: None)
@@ -98,7 +102,9 @@ class BlockingCluster:
             raise MisuseError("the cluster is not running: use it inside `with`")
         call = _Call(fn)
         self._calls.put(call)
-        call.done.wait()
+        while not call.done.wait(_LOOK_S):
+            if not self._thread.is_alive():
+                raise MisuseError("the cluster ended while the call was under way") from self._failure
         if call.error is not None:
             raise call.error
         return self._shown(call.result)
@@ -112,17 +118,17 @@ class BlockingCluster:
 
     def _run(self) -> None:
         try:
-            trio.run(self._serve, clock=MockClock(autojump_threshold=0))
+            trio.run(self._serve, clock=None if self._is_real else MockClock(autojump_threshold=0))
         except BaseException as error:
             self._failure = error
         finally:
             self._opened.done.set()
+            self._calls.put(None)  # for a thread that still waits for the next call
 
     async def _serve(self) -> None:
         async with self._cluster:
             self._opened.done.set()
-            # The loop itself waits for the next call, so no time goes by meanwhile, not even virtual time.
-            while (call := self._calls.get()) is not None:
+            while (call := await self._next_call()) is not None:
                 try:
                     result = call.fn()
                     call.result = await result if inspect.isawaitable(result) else result
@@ -133,6 +139,12 @@ class BlockingCluster:
                         raise
                 finally:
                     call.done.set()
+
+    async def _next_call(self) -> _Call | None:
+        if self._is_real:
+            return await trio.to_thread.run_sync(self._calls.get, abandon_on_cancel=True)
+        # The loop itself waits for the next call, so no time goes by meanwhile, not even virtual time.
+        return self._calls.get()
 
 
 class _Blocking:

@@ -59,11 +59,12 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """Scenarios to run in one process: each for `count` seeds, from `seed` on."""
+    """Scenarios to run: each for `count` seeds, from `seed` on, in so many processes."""
 
     name: str
     seed: int = 1
     count: int = 1
+    processes: int = 1
 
 
 def parse(arguments: Sequence[str]) -> Options | Order | Rehearsal:
@@ -99,8 +100,9 @@ def _rehearsal(arguments: Sequence[str]) -> Rehearsal:
     parser.add_argument("name", metavar="NAME|all", help="a scenario of the package; a wrong name lists them")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="the first seed (default: 1)")
     parser.add_argument("--count", type=int, default=1, metavar="N", help="how many seeds (default: 1)")
+    parser.add_argument("--processes", type=int, default=1, metavar="P", help="spread over so many (default: 1)")
     found = parser.parse_args(arguments)
-    return Rehearsal(found.name, found.seed, found.count)
+    return Rehearsal(found.name, found.seed, found.count, found.processes)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -116,7 +118,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Peers on this machine, each a process of its own, an outsider, and a chain. Without FILE they\n"
         "act out a story on a small data set; with FILE every file goes the whole way, and the table is the result.",
         epilog=f"orders to a devnet that runs with --keep:\n{orders}\n\nscenarios in one process, over many seeds:\n"
-        f"  scripts/devnet run NAME|all [--seed S] [--count N]\n\nexit codes:\n{codes}",
+        f"  scripts/devnet run NAME|all [--seed S] [--count N] [--processes P]\n\nexit codes:\n{codes}",
     )
     parser.add_argument(
         "files", nargs="*", type=Path, metavar="FILE", help="Turtle, N-Triples, N-Quads, TriG, JSON-LD or RDF/XML"

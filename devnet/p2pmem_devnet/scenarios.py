@@ -18,12 +18,16 @@ Each step is one word of `ScenarioRun` with its arguments. What is left open (wh
 
 from __future__ import annotations
 
+import gc
+import logging
 import tomllib
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib import resources
+from multiprocessing import get_context
 from random import Random
 from typing import Any, Final
 
@@ -37,6 +41,7 @@ from p2pmem.face import MemberChange, NewMember
 from p2pmem.work.outgoing import Ready
 from p2pmem_devnet.cluster import Cluster
 from p2pmem_devnet.cluster_node import Asset, ClusterNode
+from p2pmem_devnet.scenario_life import Life
 
 _UNITS: Final = {
     "second": timedelta(seconds=1),
@@ -46,6 +51,8 @@ _UNITS: Final = {
 }
 STEPS_MAX: Final = 1_000
 COUNT_MAX: Final = 100_000
+COLLECTED_AT: Final = (20_000, 20, 50)
+PROCESSES_MAX: Final = 256
 
 
 class ScenarioError(AssertionError):
@@ -60,6 +67,8 @@ class Scenario:
     about: str
     cluster: dict[str, Any]
     steps: tuple[tuple[str, dict[str, Any]], ...]
+    long: bool = False
+    """It takes a minute or so, and `all` leaves it out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +81,12 @@ class Outcome:
     events: int
     virtual_s: float
     trouble: str
+
+    @property
+    def line(self) -> str:
+        """It in words, with what to do after a failure."""
+        ended = self.trouble or f"well: {self.events} events in {self.virtual_s:.0f} s of its time"
+        return f"{self.name} seed {self.seed}: {ended}" + (f"\n  again: {self.again}" if self.trouble else "")
 
     @property
     def again(self) -> str:
@@ -97,13 +112,13 @@ def parse(name: str, text: str) -> Scenario:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise MisuseError(f"{name}: {error}") from None
-    if set(document) != {"about", "cluster", "step"}:
-        raise MisuseError(f"{name}: a scenario has `about`, `cluster` and `step`, and nothing else")
+    if set(document) - {"long"} != {"about", "cluster", "step"}:
+        raise MisuseError(f"{name}: a scenario has `about`, `cluster`, `step`, perhaps `long`, and nothing else")
     raw = document["step"]
     if not isinstance(raw, list) or not 0 < len(raw) <= STEPS_MAX:
         raise MisuseError(f"{name}: `step` is a list of 1 to {STEPS_MAX} steps")
     steps = tuple(_step(name, number, step) for number, step in enumerate(raw, 1))
-    return Scenario(name, str(document["about"]), dict(document["cluster"]), steps)
+    return Scenario(name, str(document["about"]), dict(document["cluster"]), steps, bool(document.get("long")))
 
 
 def _step(name: str, number: int, step: Any) -> tuple[str, dict[str, Any]]:
@@ -115,30 +130,64 @@ def _step(name: str, number: int, step: Any) -> tuple[str, dict[str, Any]]:
     return word, given if isinstance(given, dict) else {"": given}
 
 
-def run(name: str, *, seed: int = 1, count: int = 1, say: Callable[[str], object] | None = None) -> tuple[Outcome, ...]:
-    """Run a scenario for `count` seeds from `seed` on, each to its audit; `all` runs every scenario.
+def run(
+    name: str,
+    *,
+    seed: int = 1,
+    count: int = 1,
+    processes: int = 1,
+    say: Callable[[str], object] | None = None,
+) -> tuple[Outcome, ...]:
+    """Run a scenario for `count` seeds from `seed` on, each to its audit; `all` runs every scenario that is not long.
 
-    Blocks; virtual time. A failed run does not stop the others: look at `Outcome.trouble`.
+    Blocks; virtual time. A failed run does not stop the others: look at `Outcome.trouble`. With more than one of
+    `processes` runs are spread over as many; what comes of each, and the order in which they are told, is the same.
     """
     if not 1 <= count <= COUNT_MAX:
         raise MisuseError(f"count is 1 to {COUNT_MAX}, not {count}")
-    chosen = [load(it) for it in (names() if name == "all" else (name,))]
+    if not 1 <= processes <= PROCESSES_MAX:
+        raise MisuseError(f"processes are 1 to {PROCESSES_MAX}, not {processes}")
+    chosen = [it for it in map(load, names()) if not it.long] if name == "all" else [load(name)]
+    runs = [(scenario, each) for each in range(seed, seed + count) for scenario in chosen]
     outcomes: list[Outcome] = []
-    for each in range(seed, seed + count):
-        for scenario in chosen:
-            outcome = run_once(scenario, each)
-            outcomes.append(outcome)
-            if say is not None:
-                ended = outcome.trouble or f"well: {outcome.events} events in {outcome.virtual_s:.0f} s of its time"
-                say(
-                    f"{scenario.name} seed {each}: {ended}" + (f"\n  again: {outcome.again}" if outcome.trouble else "")
-                )
+    for outcome in _outcomes(runs, min(processes, len(runs))):
+        outcomes.append(outcome)
+        if say is not None:
+            say(outcome.line)
     return tuple(outcomes)
+
+
+def _outcomes(runs: list[tuple[Scenario, int]], processes: int) -> Iterator[Outcome]:
+    if processes == 1:
+        yield from (run_once(*it) for it in runs)
+        return
+    # Not forked: what a fork copies of this process, trio's and SQLite's state, is no good in another.
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=be_quiet) as pool:
+        yield from pool.map(run_once, *zip(*runs, strict=True))
 
 
 def run_once(scenario: Scenario, seed: int) -> Outcome:
     """Run one story with one seed."""
-    return trio.run(_run_once, scenario, seed, clock=MockClock(autojump_threshold=0))
+    with _seldom_collected():
+        return trio.run(_run_once, scenario, seed, clock=MockClock(autojump_threshold=0))
+
+
+def be_quiet() -> None:
+    """What nodes log about each other's misdeeds is part of the story; it is for who sets logging up."""
+    logging.getLogger().addHandler(logging.NullHandler())
+
+
+@contextmanager
+def _seldom_collected() -> Iterator[None]:
+    """Thousands of records live as long as the run and hold no cycles: the collector need not look at all of them
+    whenever some hundred objects were made."""
+    before = gc.get_threshold()
+    gc.set_threshold(*COLLECTED_AT)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.collect()
 
 
 async def _run_once(scenario: Scenario, seed: int) -> Outcome:
@@ -249,6 +298,11 @@ class ScenarioRun:
             await trio.sleep(self.chance.uniform(0, 2 * pause_s))
             if reader is not node and reader.is_up and reader.sees(asset) and self.chance.random() < 0.5:
                 await reader.endorse(asset)
+
+    async def live(self, shares: int, over: str, ttl: str = "1 hour", verifications: int = 0, faults: int = 0) -> None:
+        """Everybody shares and asks for verifications over a time, while nodes crash and parts are cut off."""
+        life = Life(self.cluster, self.chance, _time(ttl))
+        await life.live(shares=shares, verifications=verifications, faults=faults, over=_time(over))
 
     # Faults
 

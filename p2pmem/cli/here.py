@@ -155,7 +155,7 @@ async def _run_node(context: Context, config: Config) -> None:
     import trio
 
     from p2pmem.cli.session import find_running, ready_line
-    from p2pmem.node import run_node
+    from p2pmem.home_node import run_node
 
     stop = trio.Event()
     async with trio.open_nursery() as listening:

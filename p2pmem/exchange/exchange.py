@@ -4,14 +4,15 @@
     links --envelopes--> admission --delta--> ...
 
 Gossip is quick and may lose; comparisons lose nothing. One is made on connect, on a head change, when a peer's state
-turns out to differ, about ten seconds after something new with three members drawn by lot, and every minute with all.
+turns out to differ, about ten seconds after something new or the loss of a connection with three members drawn by lot,
+and every minute with all, or of many with some (`pace`). It counts for both, so who was asked asks so many less.
 
 What is in an open graph goes by its topic instead of by member streams, to members and readers alike (`open_gossip`);
 comparisons are the same for both.
 
 Where nothing happens that minute grows: after each comparison that found both equal, whoever made it, the next one with
-that member may wait twice as long, up to a quarter of an hour. Anything new here brings it back to a minute, and who
-has something new asks the others, so what gossip lost is found as soon as before.
+that member may wait twice as long, up to a quarter of an hour. Anything new here brings it back, and who has something
+new asks the others, so what gossip lost is found as soon as before.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from math import inf, isinf
 from typing import Final
@@ -40,6 +41,7 @@ from p2pmem.exchange.holdings import Holdings, How
 from p2pmem.exchange.link import Link, Recent, ticks_ms
 from p2pmem.exchange.open_gossip import OpenGossip
 from p2pmem.exchange.open_reading import OpenReading
+from p2pmem.exchange.pace import NEVER_S, SPREAD_MAX, Comparer, period_s
 from p2pmem.exchange.sync_client import Comparison, SyncClient
 from p2pmem.exchange.sync_server import SyncServer
 from p2pmem.ledger.batch import Delta
@@ -54,8 +56,6 @@ from p2pmem.net.topics import OpenTopics
 
 log = logging.getLogger(__name__)
 
-PERIOD_S: Final = 60.0
-QUIET_PERIOD_S_MAX: Final = 15 * 60.0
 LISTS_COME_S: Final = 5.0
 """After so long a member has said with whom it is connected, and a look is worth while."""
 AFTER_NEWS_S: Final = 10.0
@@ -64,47 +64,6 @@ DIFFERS_PAUSE_S: Final = 1.0
 CLOCK_LOOK_S: Final = 3600.0
 FOLLOW_HEAD_S: Final = 2.0
 NO_PROGRESS_PAUSE_S: Final = 5.0
-
-
-@dataclass(slots=True)
-class _Comparer:
-    """When to compare with one peer next."""
-
-    graphs: set[GraphId] | None = None
-    """Which graphs; None stands for all."""
-    wanted: trio.Event = field(default_factory=trio.Event)
-    meets: bool = True
-    """Whether to ask whom else the peer is connected to."""
-    period_s: float = PERIOD_S
-    due_s: float = 0.0
-    sooner: trio.Event = field(default_factory=trio.Event)
-    """`due_s` was brought forward, or something is wanted."""
-
-    def want(self, graph: GraphId | None) -> None:
-        if graph is None:
-            self.graphs = None
-        elif self.graphs is not None:
-            self.graphs.add(graph)
-        self.wanted.set()
-        self.sooner.set()
-
-    def take(self) -> set[GraphId] | None:
-        """What to compare now. Nobody asked for anything: it is time, for all."""
-        graphs, self.graphs, self.wanted = self.graphs, set(), trio.Event()
-        return graphs
-
-    def rest(self, spread: float, *, equal: bool) -> None:
-        """A comparison was made. Equal: the next one but one may wait twice as long."""
-        self.due_s = trio.current_time() + self.period_s * spread
-        self.period_s = min(2 * self.period_s, QUIET_PERIOD_S_MAX) if equal else PERIOD_S
-
-    def news(self, spread: float) -> None:
-        """Our set has changed: the next comparison is due in a minute at most."""
-        self.period_s = PERIOD_S
-        due_s = trio.current_time() + PERIOD_S * spread
-        if due_s < self.due_s:
-            self.due_s = due_s
-            self.sooner.set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,26 +96,21 @@ class Exchange:
         """`announce` gives the addresses that others may dial us at; `raw` the bytes of an item in the set; `met` is
         told where a member of a graph can be dialled, to remember it beyond this run; `part` ends the connection to a
         peer, and keeps it ended for some seconds."""
-        self._network = network
-        self._sessions = sessions
-        self._holdings = holdings
-        self._raw = raw
-        self._clock = clock
-        self._chance = chance
-        self._announce = announce
-        self._met = met
-        self._penalise = penalise
-        self._part = part
-        self._limits = limits
+        self._network, self._sessions, self._holdings, self._raw = network, sessions, holdings, raw
+        self._clock, self._chance, self._limits = clock, chance, limits
+        self._announce, self._met, self._penalise, self._part = announce, met, penalise, part
         self._gossip = Gossip(network.peer_id)
         self._recent = Recent()
         self._links: dict[PeerId, Link] = {}
-        self._comparers: dict[PeerId, _Comparer] = {}
+        self._comparers: dict[PeerId, Comparer] = {}
         self._compared: dict[tuple[PeerId, GraphId], LastComparison] = {}
         self._tick = trio.Event()
+        self._tick_ms = inf
+        """When the machine is called next."""
         self._news = trio.Event()
         self._since: dict[PeerId, float] = {}
         self._came = trio.Event()
+        self._news_s = NEVER_S
         self._acknowledged = Signal()
         self.client = SyncClient(network, holdings, clock)
         self.server = SyncServer(
@@ -218,7 +172,7 @@ class Exchange:
             do=self._do,
             follow_head=partial(self._follow_head, peer),
         )
-        comparer = _Comparer()
+        comparer = Comparer()
         self._links[peer], self._comparers[peer], self._since[peer] = link, comparer, trio.current_time()
         self._came.set()
         self._do(self._gossip.peer_joined(peer, self._streamed(session), ticks_ms()))
@@ -232,7 +186,7 @@ class Exchange:
         finally:
             del self._links[peer], self._comparers[peer], self._since[peer]
             self._do(self._gossip.peer_left(peer, ticks_ms()))
-            self._want_all(None)
+            self._look_soon()
             with trio.CancelScope(shield=True):
                 await self.client.forget(peer)
 
@@ -279,13 +233,13 @@ class Exchange:
         if delta.head_changed:
             self._head_changed(delta.graph)
         if delta.entered:
-            self._news.set()
+            self._look_soon()
             if delta.source.how in (How.MEMBER, How.TOPIC):
                 self.fetching.look(delta.graph, delta.source.peer)
             if any(item.kind is Kind.REVOKE for item in delta.entered):
                 self._judge_anew()
             for comparer in self._comparers.values():
-                comparer.news(self._spread())
+                comparer.news(self._period_s, self._spread)
 
     def _head_changed(self, graph: GraphId) -> None:
         self._gossip.head_changed(graph)
@@ -343,12 +297,14 @@ class Exchange:
                     self._want_all(GraphId(graph))
                 case Close(peer):
                     self._sessions.close(PeerId(peer))
-        self._tick.set()
+        if self._gossip.next_ms() < self._tick_ms:
+            self._tick.set()
         self._acknowledged.notify()
 
     async def _run_ticks(self) -> None:
         while True:
-            wait_ms = self._gossip.next_ms() - ticks_ms()
+            self._tick_ms = self._gossip.next_ms()
+            wait_ms = self._tick_ms - ticks_ms()
             self._tick = trio.Event()
             with trio.move_on_after(3600 if isinf(wait_ms) else max(wait_ms, 1) / 1000) as scope:
                 await self._tick.wait()
@@ -386,13 +342,20 @@ class Exchange:
         """A peer that asked for our state has another: what we lack, only a round of our own will bring."""
         self._want(peer, graph)
 
+    def _look_soon(self) -> None:
+        """Something is new, or what a peer had for us is lost with its connection: in a moment ask a few members."""
+        self._news.set()
+        self._news_s = trio.current_time()
+
     async def _run_news(self) -> None:
         while True:
             await self._news.wait()
-            await trio.sleep(AFTER_NEWS_S)
+            # Not all members ask in the same instant, so that being asked can stand for asking.
+            await trio.sleep(AFTER_NEWS_S * self._spread())
             self._news = trio.Event()
-            peers = sorted(self._comparers)
-            for peer in self._chance.sample(peers, min(AFTER_NEWS_MEMBERS, len(peers))):
+            peers = [peer for peer, comparer in self._comparers.items() if comparer.equal_s < self._news_s]
+            asked = len(self._comparers) - len(peers)
+            for peer in self._chance.sample(sorted(peers), min(max(AFTER_NEWS_MEMBERS - asked, 0), len(peers))):
                 self._want(peer, None)
 
     def _members(self, graph: GraphId) -> list[PeerId]:
@@ -414,10 +377,10 @@ class Exchange:
         if comparer is None or session is None or any(self._holdings.wanted_attachments(graph) for graph in graphs):
             return
         if self._sessions.graphs_of(session) <= graphs:
-            comparer.rest(self._spread(), equal=True)
+            comparer.rest(self._period_s, self._spread(), equal=True)
 
-    async def _compare_with(self, session: Session, comparer: _Comparer) -> None:
-        """Compare on connect, when wanted, and every minute, or less often where nothing happens."""
+    async def _compare_with(self, session: Session, comparer: Comparer) -> None:
+        """Compare on connect, when wanted, and every so often (`pace`)."""
         while True:
             graphs = comparer.take()
             shared = self._sessions.graphs_of(session)
@@ -428,12 +391,14 @@ class Exchange:
                 if not results or not all(result.equal or result.fetched for result in results):
                     pause_s = NO_PROGRESS_PAUSE_S
                 same = all(result.equal and not result.fetched for result in results)
-                comparer.rest(self._spread(), equal=same and len(results) == len(shared))
+                comparer.rest(self._period_s, self._spread(), equal=same and len(results) == len(shared))
             # A pause between rounds lets what is under way arrive.
-            await trio.sleep(pause_s * self._spread())
+            rested_s = trio.current_time() + pause_s * self._spread()
             await self._until_due(comparer)
+            if trio.current_time() < rested_s:
+                await trio.sleep_until(rested_s)
 
-    async def _until_due(self, comparer: _Comparer) -> None:
+    async def _until_due(self, comparer: Comparer) -> None:
         """Return once a comparison is wanted, or due; then it is one of all graphs."""
         while not comparer.wanted.is_set():
             if trio.current_time() >= comparer.due_s:
@@ -443,9 +408,13 @@ class Exchange:
             with trio.move_on_at(comparer.due_s):
                 await comparer.sooner.wait()
 
+    @property
+    def _period_s(self) -> float:
+        return period_s(len(self._comparers))
+
     def _spread(self) -> float:
         """Periods have a jitter so that peers spread out."""
-        return self._chance.uniform(0.8, 1.2)
+        return self._chance.uniform(2 - SPREAD_MAX, SPREAD_MAX)
 
     async def _compare(self, session: Session, graphs: list[GraphId]) -> list[Comparison]:
         """One comparison. Empty when it failed."""

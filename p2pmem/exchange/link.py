@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from math import inf, isinf
+from math import isinf
 from typing import Final
 
 import trio
@@ -96,8 +96,11 @@ class Link:
                 await send_frames(self._stream, frames.encode(outgoing.frame(self._bodies(outgoing.envelopes))))
                 continue
             wait_ms = self._gossip.due_ms(self.peer) - ticks_ms()
-            with trio.move_on_after(inf if isinf(wait_ms) else max(wait_ms, 1) / 1000):
+            if isinf(wait_ms):
                 await self.wake.wait()
+            else:
+                with trio.move_on_after(max(wait_ms, 1) / 1000):
+                    await self.wake.wait()
             self.wake = trio.Event()
 
     def _bodies(self, ids: Sequence[bytes]) -> Iterator[bytes]:

@@ -132,7 +132,13 @@ class SyncClient:
                 return [Comparison(graph, False, mine[graph].count, 0, 0, why) for graph in graphs]
             agreed_ms = max(now_ms, theirs.clock_ms)
             answered = {GraphId(state.graph): state for state in theirs.graphs}
-            return [await self._graph(line, graph, answered[graph], agreed_ms) for graph in graphs if graph in answered]
+            if agreed_ms > now_ms:
+                mine = {graph: self._holdings.state(graph, agreed_ms) for graph in graphs}
+            return [
+                await self._graph(line, mine[graph], answered[graph], agreed_ms)
+                for graph in graphs
+                if graph in answered
+            ]
 
     async def follow_head(self, peer: PeerId, graph: GraphId) -> None:
         """Take in the peer's newest roster of a graph, when it is another than ours. Raises as `compare`."""
@@ -200,8 +206,8 @@ class SyncClient:
     def known_addresses(self, peer: PeerId) -> tuple[str, ...]:
         return self._addresses.get(peer, ())
 
-    async def _graph(self, line: _Line, graph: GraphId, theirs: GraphState, agreed_ms: int) -> Comparison:
-        ours = self._holdings.state(graph, agreed_ms)
+    async def _graph(self, line: _Line, ours: GraphState, theirs: GraphState, agreed_ms: int) -> Comparison:
+        graph = GraphId(ours.graph)
         if ours.head != theirs.head:
             await self._heads(line, graph)
             ours = self._holdings.state(graph, agreed_ms)

@@ -28,6 +28,7 @@ from p2pmem_protocol.errors import MisuseError
 from p2pmem.net.background import background_nursery
 from p2pmem.net.base import NetworkBase, log_failed_handler
 from p2pmem.net.identity import peer_id_of_ed25519
+from p2pmem.net.memory_alarms import Alarms
 from p2pmem.net.memory_wire import CONTROL_BYTES, NEVER, Link, MemoryStream, Wire
 from p2pmem.net.seam import (
     Handler,
@@ -65,6 +66,7 @@ class Connection:
         self.inbound = inbound
         self.outward = owner.fabric.wire(owner.name, other.name)
         self.inward = owner.fabric.wire(other.name, owner.name)
+        self.alarms = owner.fabric.alarms
         self.traffic = owner.counters.of(self.peer)
         self.twin: Connection | None = None
         self.closed = False
@@ -302,6 +304,7 @@ class MemoryFabric:
     def __init__(self, *, seed: int, link: Link | None = None, partition_notice_s: float = 30.0) -> None:
         self.seed = seed
         self.partition_notice_s = partition_notice_s
+        self.alarms = Alarms()
         self._default_link = link or Link()
         self._wires: dict[tuple[str, str], Wire] = {}
         self._networks: dict[str, MemoryNetwork] = {}
@@ -319,6 +322,7 @@ class MemoryFabric:
         async with background_nursery() as nursery:
             network = MemoryNetwork(self, name, nursery, limits=limits or NetworkLimits(), listen=listen)
             self._networks[name] = network
+            nursery.start_soon(self.alarms.run)
             try:
                 yield network
             finally:

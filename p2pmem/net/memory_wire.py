@@ -32,7 +32,8 @@ class Link:
 
     delay_s: float = 0.0
     jitter_s: float = 0.0
-    """Up to so much more delay, drawn anew for each piece; bytes never overtake each other."""
+    """Up to so much more delay, drawn anew for each piece; bytes never overtake each other. With jitter all arrive on
+    whole milliseconds, so that what is there in the same one is taken in at once."""
     bytes_per_s: float = math.inf
     mean_life_s: float = math.inf
     """A connection breaks by itself after a time drawn from an exponential distribution with this mean."""
@@ -71,8 +72,10 @@ class Wire:
         """When `size_bytes` sent now have arrived; later than all that was sent before."""
         begin = max(trio.current_time(), self._free_at)
         self._free_at = begin + size_bytes / self.link.bytes_per_s
-        jitter_s = self.random.uniform(0.0, self.link.jitter_s) if self.link.jitter_s else 0.0
-        self._last_arrival_at = max(self._last_arrival_at, self._free_at + self.link.delay_s + jitter_s)
+        at = self._free_at + self.link.delay_s
+        if self.link.jitter_s:
+            at = math.ceil((at + self.random.uniform(0.0, self.link.jitter_s)) * 1_000) / 1_000
+        self._last_arrival_at = max(self._last_arrival_at, at)
         return self._last_arrival_at
 
     def visible_at(self, arrives_at: float) -> float:
@@ -111,6 +114,7 @@ class MemoryStream:
         self._closed = False
         self._broken = False
         self._changed = trio.Event()
+        self._alarm_at = NEVER
         self._reading = False
         self._writing = False
 
@@ -129,6 +133,18 @@ class MemoryStream:
         """Something changed: whoever waits looks again."""
         self._changed.set()
         self._changed = trio.Event()
+
+    def notify_at(self, at: float) -> None:
+        """`notify` when it is `at`, unless that comes about earlier anyhow: who waits then asks for the next time."""
+        if at <= trio.current_time():
+            self.notify()
+        elif at < self._alarm_at:
+            self._alarm_at = at
+            self._connection.alarms.at(at, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm_at = NEVER
+        self.notify()
 
     def break_off(self) -> None:
         """The connection has gone. What arrived before can still be read; what was on its way is lost."""
@@ -165,13 +181,17 @@ class MemoryStream:
         if self._reading:
             raise trio.BusyResourceError("another task is receiving on this stream")
         self._reading = True
+        has_waited = False
         try:
-            await trio.lowlevel.checkpoint()
+            await trio.lowlevel.checkpoint_if_cancelled()
             while True:
                 data, next_at = self._take(max_bytes)
                 if data is not None:
+                    if not has_waited:
+                        await trio.lowlevel.cancel_shielded_checkpoint()
                     return data
                 await self._wait_until(next_at)
+                has_waited = True
         finally:
             self._reading = False
 
@@ -234,7 +254,8 @@ class MemoryStream:
             twin._refuse_more()
             return
         twin._inbox.append(_Piece(arrives_at, data))
-        twin.notify()
+        # Whoever waits need not look before it is there. Held back by a partition, it is looked at when that heals.
+        twin.notify_at(twin._connection.inward.visible_at(arrives_at))
 
     def _refuse_more(self) -> None:
         """Tell the writer at the other end that nobody reads any more."""
@@ -315,5 +336,5 @@ class MemoryStream:
 
     async def _wait_until(self, at: float) -> None:
         changed = self._changed
-        with trio.move_on_at(at):
-            await changed.wait()
+        self.notify_at(at)
+        await changed.wait()

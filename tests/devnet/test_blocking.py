@@ -6,6 +6,7 @@ import asyncio
 import threading
 
 import pytest
+import trio
 from p2pmem_devnet.cluster import Cluster, NotSettledError, hours, minutes
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.trust import Trust
@@ -63,3 +64,37 @@ def test_an_asyncio_program_uses_it_from_a_thread() -> None:
     with Cluster.blocking(2, seed=1) as cluster:
         assert asyncio.run(program(cluster))
     assert not [thread for thread in threading.enumerate() if thread.name == "p2pmem cluster"]
+
+
+def test_over_libp2p_the_nodes_go_on_between_two_calls() -> None:
+    with Cluster.blocking(n=3, seed=2, quorum=1, net="libp2p") as cluster:
+        ada, bo, cy = cluster.nodes
+        asset = ada.share('ex:a ex:says "over wires" .')
+        cluster.settled()
+        assert cy.sees(asset)
+        bo.endorse(asset)
+        cluster.until_seen(asset, cy)
+        cluster.settled()
+        assert cy.trust(asset) is Trust.ENDORSED
+        with pytest.raises(MisuseError, match="net='memory'"), cluster.partition([ada], [bo, cy]):
+            pass
+        cluster.audit()
+    assert not [thread for thread in threading.enumerate() if thread.name == "p2pmem cluster"]
+
+
+def test_a_call_to_a_cluster_that_has_died_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def dies(self: Cluster) -> None:
+        self._nursery.start_soon(_die)
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(Cluster, "settled", dies)
+    cluster = Cluster.blocking(1, seed=1)
+    with pytest.raises((ExceptionGroup, MisuseError, ZeroDivisionError)), cluster:  # noqa: PT012
+        with pytest.raises(MisuseError, match="ended while the call was under way"):
+            cluster.settled()
+        with pytest.raises(MisuseError, match=r"not running|ended while"):
+            cluster.settled()
+
+
+async def _die() -> None:
+    raise ZeroDivisionError

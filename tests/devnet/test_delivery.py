@@ -216,9 +216,10 @@ async def test_a_disk_that_is_nearly_full_takes_in_nothing_of_others_and_goes_on
     ada, bo = cluster.nodes
     first = await ada.share("ex:a ex:b ex:c .")
     await cluster.settled()
-    room = bo.inside.services.disk.free_bytes
-    bo.inside.services.disk.free_bytes = lambda: 1_000
-    await cluster.advance(seconds=10)
+    disk = bo.inside.services.disk
+    room = disk.free_bytes
+    disk.free_bytes = lambda: 1_000
+    disk.look()
     second = await ada.share("ex:a ex:b ex:d .")
     own = await bo.share("ex:still ex:shares ex:itself .")
     await cluster.advance(minutes=5)
@@ -228,8 +229,8 @@ async def test_a_disk_that_is_nearly_full_takes_in_nothing_of_others_and_goes_on
     assert bo.sees(first)
     assert not bo.sees(second)
     assert ada.sees(own), "its rounds send"
-    bo.inside.services.disk.free_bytes = room
-    await cluster.advance(seconds=30)
+    disk.free_bytes = room
+    disk.look()
     await cluster.settled()
     assert bo.sees(second)
     assert not (await bo.face.status()).partial

@@ -16,8 +16,8 @@ from p2pmem.api.client import HttpFace
 from p2pmem.config import load
 from p2pmem.face import NewGraph
 from p2pmem.home import Home, read_secret
+from p2pmem.home_node import run_node
 from p2pmem.kept_port import keep_port, read_port
-from p2pmem.node import run_node
 
 
 @pytest.fixture
