@@ -12,12 +12,16 @@ import resource
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from cProfile import Profile
 from pathlib import Path
 from typing import Any, Final
 
 import trio
 from p2pmem_protocol.keys import Key
 from p2pmem_protocol.names import Address, AssetKey
+from p2pmem_protocol.trust import Floor, Trust
+from p2pmem_protocol.view import asset_view
 
 from p2pmem.face import NewGraph, NewMember
 from p2pmem.home_node import tune_garbage_collection
@@ -29,6 +33,7 @@ from p2pmem.store.terms import Iri
 
 STATEMENT_BYTES: Final = 200
 ROLES: Final = ("writer",)
+VERIFIED: Final = Floor(Trust.CONSENSUS_VERIFIED)
 
 
 def content_of(number: int, statements: int, size_bytes: int) -> bytes:
@@ -102,8 +107,9 @@ class Blocks(trio.abc.Instrument):
 class BenchNode:
     """What the lines of input ask for."""
 
-    def __init__(self, node: Node, agent: Address) -> None:
+    def __init__(self, node: Node, agent: Address, profiler: Profile | None) -> None:
         self._node = node
+        self._profiler = profiler
         self._agent = agent
         self._watching: dict[str, Watching] = {}
         self._nursery: trio.Nursery | None = None
@@ -113,8 +119,8 @@ class BenchNode:
         status = await self._node.face.status()
         return {"peer": status.peer, "address": str(self._agent), "items": status.items}
 
-    async def found(self, slug: str, members: list[str]) -> dict[str, Any]:
-        new = NewGraph(slug, members=tuple(NewMember(member, ROLES) for member in members))
+    async def found(self, slug: str, members: list[str], roles: list[str] | None = None) -> dict[str, Any]:
+        new = NewGraph(slug, members=tuple(NewMember(member, tuple(roles or ROLES)) for member in members))
         return {"graph": (await self._node.face.found(new)).graph}
 
     async def invite(self, graph: str, roles: list[str]) -> dict[str, Any]:
@@ -178,6 +184,39 @@ class BenchNode:
         if job.state != "succeeded":
             raise RuntimeError(f"{name}: {job.state} {job.error}")
 
+    async def verify(self, graph: str, first: int, count: int, together: int) -> dict[str, Any]:
+        """Ask the verifiers about so many, so many at a time; answers when all are decided."""
+        free = trio.Semaphore(together)
+
+        async def one(number: int) -> None:
+            async with free:
+                job = await self._node.face.verify(graph, name_of(number), deadline_ms=None)
+                ended = await self._node.face.job(job.id, wait_ms=300_000)
+                assert isinstance(ended.result, dict), ended
+                assert ended.result["level"] == VERIFIED.level.word, ended
+
+        async with trio.open_nursery() as nursery:
+            for number in range(first, first + count):
+                nursery.start_soon(one, number)
+        return {}
+
+    async def verified(self, graph: str, first: int, count: int) -> dict[str, Any]:
+        """Answer once so many assets are shown here as ConsensusVerified; tested for what each change touches."""
+        found = self._node.ledger.named(graph)
+        names = {name_of(number) for number in range(first, first + count)}
+        left = {key for key in found.set.assets() if key.name in names}
+        with suppress(KeyError):
+            trio.lowlevel.remove_instrument(self._blocks)  # it costs, and nobody asks here what it knows
+        touched = set(left)
+        stop = self._node.ledger.listen(lambda delta: touched.update(delta.assets))
+        while left:
+            await self._node.ledger.until(lambda: bool(touched))
+            now_ms = self._node.ledger.clock.now_ms()
+            left -= {key for key in touched & left if any(asset_view(found.set, key, now_ms).current(VERIFIED))}
+            touched.clear()
+        stop()
+        return {"at": time.monotonic()}
+
     async def visible(self, graph: str, count: int, since: int = 0) -> dict[str, Any]:
         """Answer when each share was found, once so many are, from number `since` on."""
         found = self._watching[graph].found
@@ -197,6 +236,12 @@ class BenchNode:
             raise RuntimeError("the last share is not found")
         return {}
 
+    async def profile_anew(self) -> dict[str, Any]:
+        """Forget what was measured of the calls so far."""
+        if self._profiler is not None:
+            self._profiler.clear()
+        return {}
+
     async def reset(self, graph: str) -> dict[str, Any]:
         self._watching[graph].found.clear()
         return {}
@@ -212,6 +257,7 @@ class BenchNode:
         network = self._node.network.statistics()
         return {
             "cpu_s": usage.ru_utime + usage.ru_stime,
+            "loop_cpu_s": time.thread_time(),
             "rss_bytes": _rss_bytes(),
             "position": self._node.ledger.position,
             "items": self._node.ledger.statistics().items,
@@ -275,14 +321,12 @@ async def main(directory: str, number: int, profile: str) -> None:
         tune_garbage_collection()
         print(json.dumps({"number": 0, "ready_s": time.monotonic() - begin}), flush=True)
         if not profile:
-            await BenchNode(node, key.address).run()
+            await BenchNode(node, key.address, None).run()
             return
-        import cProfile
-
-        profiler = cProfile.Profile()
+        profiler = Profile(time.thread_time)  # what others do at the same time is not counted
         profiler.enable()
         try:
-            await BenchNode(node, key.address).run()
+            await BenchNode(node, key.address, profiler).run()
         finally:
             profiler.disable()
             profiler.dump_stats(profile)

@@ -121,11 +121,13 @@ class Bench:
         self.nodes.append(node)
         return node
 
-    async def begin(self, count: int) -> None:
+    async def begin(self, count: int, roles: tuple[str, ...] = ()) -> None:
+        """So many nodes in one graph; the others have these roles, or those of a writer."""
         for _ in range(count):
             await self.add()
         author, *others = self.nodes
-        self.graph = (await author.ask("found", slug=GRAPH, members=[it.address for it in others]))["graph"]
+        members = [it.address for it in others]
+        self.graph = (await author.ask("found", slug=GRAPH, members=members, roles=list(roles)))["graph"]
         await author.ask("watch", graph=self.graph, every=1)
         if others:
             invite = (await author.ask("invite", graph=self.graph, roles=[]))["invite"]

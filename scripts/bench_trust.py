@@ -1,9 +1,10 @@
 """How fast versions are verified, and how fast they are found at a floor of trust.
 
-    PYTHONPATH=.:protocol:jobs python scripts/bench_trust.py [verify] [lookup] [--nodes 5] [--assets 200] [--json]
+    PYTHONPATH=.:protocol:jobs python scripts/bench_trust.py [verify] [together] [lookup] [--nodes 5] [--assets 200]
 
-verify    whole nodes in this process over libp2p on loopback, each with its ledger on disk (`synchronous=FULL`), policy
-          auto: from the moment at which the author asks for all, until every node shows all as ConsensusVerified
+verify    a process a node over libp2p on loopback, each with ledger, store and text index on disk (`synchronous=FULL`),
+          policy auto: from the moment at which the author asks for all, until every node shows all as ConsensusVerified
+together  the same with all nodes in this one process, their stores in memory
 lookup    one subject at a floor, over many assets in the aggregates of all floors, as a query of a user is answered
 
 Signatures bound both from below, so raw coincurve is measured in the same run.
@@ -25,6 +26,7 @@ from typing import Final
 
 import coincurve
 import trio
+from bench_delivery import Bench, measure_run, open_bench  # type: ignore[import-not-found]  # it lies beside this
 from p2pmem_jobs import ThreadBlocking
 from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.keys import Key
@@ -42,7 +44,7 @@ from p2pmem.store.projection import open_projection
 from p2pmem.store.query_worker import Queries, open_query_workers
 
 Figures = dict[str, float]
-PARTS: Final = ("verify", "lookup")
+PARTS: Final = ("verify", "together", "lookup")
 IN_FLIGHT: Final = 64
 VERIFIED: Final = Floor(Trust.CONSENSUS_VERIFIED)
 LOOKUPS: Final = 400
@@ -60,13 +62,17 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=5)
     parser.add_argument("--assets", type=int, default=200, help="versions to verify")
     parser.add_argument("--stored", type=int, default=100_000, help="assets in the store of `lookup`")
+    parser.add_argument("--profile", type=Path, help="where each node of `verify` writes what cProfile says")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="p2pmem-bench-trust-"))
     figures = raw()
     try:
+        recovery_us = figures["raw recovery, us"]
         if "verify" in (args.parts or PARTS):
-            figures |= trio.run(verify, folder, args.nodes, args.assets, figures["raw recovery, us"])
+            figures |= trio.run(verify, args.nodes, args.assets, recovery_us, args.profile)
+        if "together" in (args.parts or PARTS):
+            figures |= trio.run(verify_together, folder, args.nodes, args.assets, recovery_us)
         if "lookup" in (args.parts or PARTS):
             figures |= trio.run(lookup, folder, args.stored)
     finally:
@@ -75,19 +81,19 @@ def main() -> None:
         print(json.dumps({name: round(figure, 3) for name, figure in figures.items()}))
     else:
         for name, figure in figures.items():
-            print(f"{name:<66} {figure:>12,.2f}")
+            print(f"{name:<72} {figure:>12,.2f}")
 
 
 def raw() -> Figures:
-    """coincurve by itself: what one signature costs here and now."""
+    """coincurve by itself: what one signature costs here and now, in processor time."""
     key = coincurve.PrivateKey(b"\x11" * 32)
     digests = [keccak256(number.to_bytes(4)) for number in range(500)]
-    begin = time.perf_counter()
+    begin = time.process_time()
     signatures = [key.sign_recoverable(digest, hasher=None) for digest in digests]
-    signed = time.perf_counter()
+    signed = time.process_time()
     for digest, signature in zip(digests, signatures, strict=True):
         coincurve.PublicKey.from_signature_and_message(signature, digest, hasher=None)
-    ended = time.perf_counter()
+    ended = time.process_time()
     return {
         "raw signing, us": 1e6 * (signed - begin) / len(digests),
         "raw recovery, us": 1e6 * (ended - signed) / len(digests),
@@ -97,12 +103,69 @@ def raw() -> Figures:
 # verify
 
 
-async def verify(folder: Path, count: int, assets: int, recovery_us: float) -> Figures:
+ROLES: Final = ("writer", "endorser", "verifier")
+
+
+async def verify(count: int, assets: int, recovery_us: float, profile: Path | None) -> Figures:
+    async with open_bench(profile) as bench:
+        await bench.begin(count, ROLES)
+        await bench.all("watch", graph=bench.graph, every=50)
+        await measure_run(bench, 0, IN_FLIGHT)
+        await measure_verified(bench, 0, IN_FLIGHT)  # so that nothing is measured that is done once
+        await measure_run(bench, 1_000, assets)
+        await bench.all("profile_anew")
+        took_s, by_node = await measure_verified(bench, 1_000, assets)
+        figures = of_verified("", count, assets, recovery_us, took_s, sum(it["cpu_s"] for it in by_node))
+        for what in ("loop_cpu_s", "commits", "writes", "store_transactions"):
+            per_version = [it[what] / assets * (1e3 if what == "loop_cpu_s" else 1) for it in by_node]
+            shown = "ms of processor of the event loop" if what == "loop_cpu_s" else what.replace("_", " ")
+            figures[f"verified, {shown} a version, at the author"] = per_version[0]
+            figures[f"verified, {shown} a version, at another node"] = statistics.mean(per_version[1:])
+        return figures
+
+
+async def measure_verified(bench: Bench, first: int, assets: int) -> tuple[float, list[Figures]]:
+    """Seconds until so many are verified everywhere, and what each process did in that time."""
+    before = await bench.all("statistics")
+    begin = time.monotonic()
+    answers: list[dict[str, float]] = []
+
+    async def ask_for_all() -> None:
+        await bench.nodes[0].ask("verify", graph=bench.graph, first=first, count=assets, together=IN_FLIGHT)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask_for_all)
+        answers += await bench.all("verified", graph=bench.graph, first=first, count=assets)
+    after = await bench.all("statistics")
+    by_node = [
+        {
+            "cpu_s": two["cpu_s"] - one["cpu_s"],
+            "loop_cpu_s": two["loop_cpu_s"] - one["loop_cpu_s"],
+            "commits": two["database"]["commits"] - one["database"]["commits"],
+            "writes": two["database"]["operations"] - one["database"]["operations"],
+            "store_transactions": two["store"]["transactions"] - one["store"]["transactions"],
+        }
+        for one, two in zip(before, after, strict=True)
+    ]
+    return max(it["at"] for it in answers) - begin, by_node
+
+
+def of_verified(where: str, count: int, assets: int, recovery_us: float, took_s: float, cpu_s: float) -> Figures:
+    others = count - 1
+    # A proposal and the verdicts of all others, each checked by everybody who did not sign it.
+    recoveries = (1 + others) * others
+    return {
+        f"verified{where}, {count} nodes, versions/s": assets / took_s,
+        f"verified{where}, ms of processor a version, all nodes together": 1e3 * cpu_s / assets,
+        f"verified{where}, times the raw recoveries in it": 1e6 * cpu_s / assets / (recoveries * recovery_us),
+    }
+
+
+async def verify_together(folder: Path, count: int, assets: int, recovery_us: float) -> Figures:
     async with AsyncExitStack() as stack:
         nodes = [await open_one(stack, folder, number) for number in range(count)]
         author, *others = nodes
-        roles = ("writer", "endorser", "verifier")
-        members = tuple(NewMember(str(node.services.signing.default_agent), roles) for node in others)
+        members = tuple(NewMember(str(node.services.signing.default_agent), ROLES) for node in others)
         graph = (await author.face.found(NewGraph("bench", members=members))).graph
         invite = await author.face.invite(graph, roles=(), uses=1, life_ms=600_000)
         for node in others:
@@ -116,14 +179,7 @@ async def verify(folder: Path, count: int, assets: int, recovery_us: float) -> F
             for node in nodes:
                 nursery.start_soon(until_verified, node, graph)
         took_s, cpu_s = time.perf_counter() - begin, time.process_time() - cpu
-        m = (await author.face.graph(graph)).quorum_m
-    # a proposal and the verdicts of all others, each checked by everybody who did not sign it
-    recoveries = (1 + len(others)) * len(others)
-    return {
-        f"verified to M = {m} of {count - 1}, versions/s": assets / took_s,
-        "the same, ms of processor a version, all nodes together": 1e3 * cpu_s / assets,
-        "the same, times the raw recoveries in it": 1e6 * cpu_s / assets / (recoveries * recovery_us),
-    }
+    return of_verified(", all in one process", count, assets, recovery_us, took_s, cpu_s)
 
 
 async def open_one(stack: AsyncExitStack, folder: Path, number: int) -> Node:

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import Enum, unique
+from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import trio
@@ -30,6 +32,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 NAME_CHARACTERS_MAX = 200
 _LOOK_AT_THE_CLOCK_EVERY_S = 60.0  # the wall clock may step while we sleep
+_TELL_EVERY_S = 1.0  # what a wait tells people is a write each time
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +50,38 @@ class Looked(Enum):
     CANNOT_TELL = "cannot tell"
 
 
+class _Telling:
+    """What people are told of a wait: its text when it changes, and not more often than every so often."""
+
+    def __init__(self, detail: str | Callable[[], str]) -> None:
+        self._detail = detail
+        self.text = _text(detail)
+        self.may_be_stale = False
+        self._told_s = trio.current_time()
+
+    @property
+    def wait_s(self) -> float:
+        """How long until there may be something to tell."""
+        return max(self._told_s + _TELL_EVERY_S - trio.current_time(), 0.001) if self.may_be_stale else inf
+
+    def is_new(self) -> bool:
+        """Whether there is another text to tell now. It is made only then: mostly it costs more than the wait."""
+        if not self.may_be_stale or trio.current_time() < self._told_s + _TELL_EVERY_S:
+            return False
+        self.may_be_stale = False
+        before, self.text = self.text, _text(self._detail)
+        self._told_s = trio.current_time()
+        return self.text != before
+
+
 class RunOfJob(Protocol):
     """What a context asks of the run that it belongs to."""
 
     claimed: Claimed
 
-    def waiting(self, detail: str) -> AbstractAsyncContextManager[Callable[[str], Awaitable[None]]]: ...
+    def waiting(
+        self, detail: str, also: Callable[[sqlite3.Connection], object] | None = None
+    ) -> AbstractAsyncContextManager[Callable[[str], Awaitable[None]]]: ...
 
     async def ensure_place(self) -> None: ...
 
@@ -195,7 +224,8 @@ class Context:
         `on`, and now and then; its results are never stored, so a run after a restart tests the world as it is.
 
         The job is `waiting` meanwhile and holds no place. `timeout_s` counts from the first time that the job came
-        here, restarts or not. `detail` tells people what is missing. Errors: `WaitedTooLongError`.
+        here, restarts or not. `detail` tells people what is missing: anew when it changes,
+        at most once a second. Errors: `WaitedTooLongError`.
 
         Cancellation: at any time; nothing is lost.
         """
@@ -204,20 +234,23 @@ class Context:
             found = predicate()
             if found:
                 return found
-            if timeout_s is not None and until_ms is None:
-                until_ms = await self._store_time(name, timeout_s, WAIT)
+            store: Callable[[sqlite3.Connection], object] | None = None
             end_ms = None if until_ms is None else int(until_ms)
-            known = _text(detail)
-            async with self._run.waiting(known) as tell:
+            if timeout_s is not None and until_ms is None:
+                end_ms = self._clock.now_ms() + round(timeout_s * 1000)
+                store = partial(self._store_time, name, end_ms, WAIT)
+            telling = _Telling(detail)
+            async with self._run.waiting(telling.text, store) as tell:
                 while not (found := predicate()):
                     if end_ms is not None and self._clock.now_ms() >= end_ms:
                         raise WaitedTooLongError(f"{name} did not come in time: {_text(detail)}")
-                    if _text(detail) != known:
-                        known = _text(detail)
-                        await tell(known)
+                    if telling.is_new():
+                        await tell(telling.text)
                         continue
-                    with trio.move_on_after(self._pause_s(end_ms, self._look_every_s)):
+                    pause_s = min(self._pause_s(end_ms, self._look_every_s), telling.wait_s)
+                    with trio.move_on_after(pause_s):
                         await listener.wait()
+                    telling.may_be_stale = True
                 return found
 
     async def sleep(self, name: str, seconds: float) -> None:
@@ -225,18 +258,21 @@ class Context:
 
         Cancellation: at any time.
         """
-        end_ms = int((await self._begin(name)) or await self._store_time(name, seconds, SLEEP))
+        stored = await self._begin(name)
+        store: Callable[[sqlite3.Connection], object] | None = None
+        if stored is not None:
+            end_ms = int(stored)
+        else:
+            end_ms = self._clock.now_ms() + round(seconds * 1000)
+            store = partial(self._store_time, name, end_ms, SLEEP)
         if self._clock.now_ms() >= end_ms:
             return
-        async with self._run.waiting("asleep"):
+        async with self._run.waiting("asleep", store):
             while self._clock.now_ms() < end_ms:  # noqa: ASYNC110, it is the wall clock that we wait for
                 await trio.sleep(self._pause_s(end_ms, _LOOK_AT_THE_CLOCK_EVERY_S))
 
-    async def _store_time(self, name: str, seconds: float, what: str) -> str:
-        now_ms = self._clock.now_ms()
-        end_ms = str(now_ms + round(seconds * 1000))
-        await self._database.write(lambda c: work.store_step(c, self._claimed, name, now_ms, end_ms, what))
-        return end_ms
+    def _store_time(self, name: str, end_ms: int, what: str, connection: sqlite3.Connection) -> None:
+        work.store_step(connection, self._claimed, name, self._clock.now_ms(), str(end_ms), what)
 
     def _pause_s(self, end_ms: int | None, at_most_s: float) -> float:
         if end_ms is None:

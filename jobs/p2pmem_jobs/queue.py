@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar, overload
 from weakref import WeakValueDictionary
@@ -32,7 +32,7 @@ from .plain_nursery import open_plain_nursery
 from .records import Ended, JobRecord, NewJob, QueueStatistics, Story
 from .runs import Run
 from .signals import Signal, Signals
-from .states import State
+from .states import LIVE, State
 from .texts import told
 
 log = logging.getLogger("p2pmem_jobs")
@@ -388,6 +388,11 @@ class Queue:
         return await self._database.read_slowly(
             lambda c: reading.list_jobs(c, frozenset(states), conditions, before, max(1, min(limit, 1_000)))
         )
+
+    def live_of(self, owner: str, kind: str) -> Sequence[JobRecord]:
+        """The jobs of an owner that have not ended, newest first, at most 100. Read here and now, by its index."""
+        conditions = {"kind": kind, "owner": owner}
+        return self._database.read(lambda c: reading.list_jobs(c, LIVE, conditions, 2**63 - 1, 100))
 
     def story(self, job_id: str) -> Story:
         """All that is known of a job. Errors: `NotFoundError`."""

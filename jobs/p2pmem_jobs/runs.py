@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sqlite3
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -209,18 +210,22 @@ class Run:
         self._host.progressed(self.claimed)
 
     @asynccontextmanager
-    async def waiting(self, detail: str) -> AsyncIterator[Callable[[str], Awaitable[None]]]:
-        """The job is `waiting` inside, as long as anything of it waits, and holds no place.
+    async def waiting(
+        self, detail: str, also: Callable[[sqlite3.Connection], object] | None = None
+    ) -> AsyncIterator[Callable[[str], Awaitable[None]]]:
+        """The job is `waiting` inside, as long as anything of it waits, and holds no place. `also` is written with it.
 
         After an error or a cancellation it has none either: `ensure_place` gets one, should the handler go on.
         """
         self.waits += 1
         try:
             if self.waits == 1 and not self._is_waiting:
-                await self._move(State.WAITING, detail)
+                await self._move(State.WAITING, detail, also)
                 self._is_waiting = True
                 self._has_place = False
                 self._host.places.give_back(self.claimed.kind)
+            elif also is not None:
+                await self._host.database.write(also)
             yield self._tell
         finally:
             self.waits -= 1
@@ -247,12 +252,15 @@ class Run:
     async def _tell(self, detail: str) -> None:
         await self._host.database.write(lambda c: tables.set_detail(c, self.claimed, detail))
 
-    async def _move(self, to: State, reason: str) -> None:
+    async def _move(self, to: State, reason: str, also: Callable[[sqlite3.Connection], object] | None = None) -> None:
         claimed = self.claimed
-        await self._host.database.write(
-            lambda c: tables.move(c, claimed.seq, claimed.attempt, to, self._host.clock.now_ms(), reason),
-            lambda _: self._host.moved(claimed, to),
-        )
+
+        def write(connection: sqlite3.Connection) -> None:
+            if also is not None:
+                also(connection)
+            tables.move(connection, claimed.seq, claimed.attempt, to, self._host.clock.now_ms(), reason)
+
+        await self._host.database.write(write, lambda _: self._host.moved(claimed, to))
 
 
 def _is_cancelled() -> bool:

@@ -49,6 +49,7 @@ CHANGES: dict[State, frozenset[State]] = {
 }
 
 FINAL = frozenset(state for state, to in CHANGES.items() if not to)
+LIVE = frozenset(State) - FINAL
 HAS_TASK = frozenset({State.RUNNING, State.WAITING})
 # A dedupe key is taken while its job is in one of these: a job that failed or was cancelled may be submitted anew.
 HOLDS_DEDUPE_KEY = frozenset(State) - {State.FAILED, State.CANCELLED}

@@ -15,25 +15,28 @@ from typing import Final
 import trio
 from p2pmem_jobs import FullError, Job, JobEndedBadlyError, Queue
 from p2pmem_protocol.bodies import Ack
+from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.evidence import Decision
 from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.limits import DAY_MS
 from p2pmem_protocol.names import Address, AssetKey, GraphId, VersionKey
 from p2pmem_protocol.records import FOREVER
-from p2pmem_protocol.view import VersionView, deadline
+from p2pmem_protocol.view import deadline
 
 from p2pmem.ledger.batch import Delta
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.services.signing import Signing
-from p2pmem.work.outgoing import NotAdmittedError, Outgoing, Ready
+from p2pmem.work.outgoing import AtOnce, NotAdmittedError, Outgoing, Ready
 from p2pmem.work.reviewing import ReviewArgs, ReviewingJobs
 from p2pmem.work.verifying import SaidResult, SubjectArgs, version_view
 
 log = logging.getLogger(__name__)
 
 LOOKED_AT_ONCE: Final = 100
+TAKEN_AT_ONCE: Final = 16
+"""So many promises and verdicts are one transaction: some thirty milliseconds of the event loop."""
 PROMISE_MS: Final = 180 * DAY_MS
 RENEWED_BEFORE_MS: Final = 30 * DAY_MS
 REVIEWS_PER_PROPOSER_MAX: Final = 64
@@ -50,6 +53,7 @@ class OpenReview:
     verifier: Address
     proposer: Address
     deadline_ms: int
+    content_hash: bytes
 
 
 class Duties:
@@ -77,6 +81,8 @@ class Duties:
         """By proposer, what is looked at when one of its proposals is done."""
         self._changed: dict[tuple[GraphId, AssetKey], None] = {}
         self._looking = False
+        self._taken: list[AtOnce] = []
+        """In the set in memory, and to be written before anything is waited for."""
 
     @property
     def is_idle(self) -> bool:
@@ -105,9 +111,24 @@ class Duties:
             self._looking = True
             for number, (graph_id, key) in enumerate(changed):
                 await self._look_at(graph_id, key)
-                if number % LOOKED_AT_ONCE == LOOKED_AT_ONCE - 1:
+                if len(self._taken) >= TAKEN_AT_ONCE:
+                    await self._write_taken()
+                elif number % LOOKED_AT_ONCE == LOOKED_AT_ONCE - 1 and not self._taken:
                     await trio.lowlevel.checkpoint()
+            await self._write_taken()
             self._looking = False
+
+    async def _write_taken(self) -> None:
+        """Write what was taken into the set, all in one transaction; due before anything else is waited for."""
+        taken, self._taken = self._taken, []
+        if taken:
+            crash_point = self._ledger.database.crash_point
+            reviews = any(it.job is not None for it in taken)
+            if reviews:
+                crash_point("review/admit/before")
+            await self._outgoing.write_all(taken)
+            if reviews:
+                crash_point("review/admit/after")
 
     async def _look_at(self, graph_id: GraphId, key: AssetKey) -> None:
         graph = self._ledger.graphs.get(graph_id)
@@ -117,11 +138,11 @@ class Duties:
         for version in list(asset.versions) if asset is not None else []:
             # Most of what comes is only shared, and nobody has asked to verify it: no view is made for nothing.
             if any(record.ends_at_ms == FOREVER for record in version.sealed):
-                await self._acknowledge(graph, version.key)
+                self._acknowledge(graph, version.key)
             if version.key in graph.set.proposed():
                 await self._review(graph, version.key)
 
-    async def _acknowledge(self, graph: LedgerGraph, key: VersionKey) -> None:
+    def _acknowledge(self, graph: LedgerGraph, key: VersionKey) -> None:
         """Promise to keep a published version that is held."""
         now_ms = self._ledger.clock.now_ms()
         view = version_view(graph, key, now_ms)
@@ -135,7 +156,7 @@ class Duties:
                 continue
             envelope = self._signing.envelope(graph, agent, Kind.ACK, Ack(key.root), expires_at_ms=now_ms + PROMISE_MS)
             try:
-                await self._outgoing.admit(Ready(envelope))
+                self._taken.append(AtOnce(self._outgoing.take(Ready(envelope))))
             except NotAdmittedError as refused:
                 log.info("ack.refused", extra={"why": str(refused)})
 
@@ -154,32 +175,30 @@ class Duties:
         until_ms = deadline(graph.set, key, now_ms)
         if until_ms is None or graph.head is None:
             return
-        view = version_view(graph, key, now_ms)
+        quorum = graph.head.quorum
+        asked = [it for it in quorum.verifiers if self._signing.speaks_for(it)]
+        silent = [verifier for verifier in asked if not _has_said(graph, key, verifier, quorum.id)]
+        # Each change of an asset comes here, and mostly all of ours have spoken: no view is made for nothing.
+        view = version_view(graph, key, now_ms) if silent else None
         if view is None or not view.is_visible:
             return
-        quorum = graph.head.quorum
-        for verifier in quorum.verifiers:
-            if self._signing.speaks_for(verifier) and not self._has_said(graph, view, verifier, quorum.id):
+        for verifier in silent:
+            if verifier not in view.trust.barred:
                 proposer = min(proposal.principal for proposal in graph.set.proposals(key))
-                yield OpenReview(graph.id, key, quorum.id, verifier, proposer, until_ms)
-
-    def _has_said(self, graph: LedgerGraph, view: VersionView, verifier: Address, quorum: bytes) -> bool:
-        if verifier in view.trust.barred:
-            return True
-        version = graph.set.version(view.key)
-        return version is not None and any(
-            record.author == verifier and record.quorum == quorum for record in version.evidence_in_set()
-        )
+                yield OpenReview(graph.id, key, quorum.id, verifier, proposer, until_ms, view.content_hash)
 
     async def _review(self, graph: LedgerGraph, key: VersionKey) -> None:
         if not self._jobs.by_itself:
             return
         for review in self._reviews_of(graph, key):
-            if not self._signing.holds(review.verifier) or not self._is_held(graph, key):
+            if not self._signing.holds(review.verifier) or review.content_hash not in self._ledger.held:
+                continue
+            if self._review_at_once(review):
                 continue
             if self._under_review[review.proposer] >= REVIEWS_PER_PROPOSER_MAX:
                 self._waiting.setdefault(review.proposer, {})[graph.id, key.asset] = None
                 continue
+            await self._write_taken()
             try:
                 job = await self.submit(review, None, "")
             except FullError:
@@ -187,6 +206,17 @@ class Duties:
                 continue
             self._under_review[review.proposer] += 1
             self._nursery.start_soon(self._until_reviewed, job, review.proposer)
+
+    def _review_at_once(self, review: OpenReview) -> bool:
+        """Whether its verdict is in the set, or cannot be; otherwise it takes a job."""
+        try:
+            taken = self._jobs.at_once(_args(review, None, ""), review.content_hash)
+        except MisuseError as refused:
+            log.info("review.ended", extra={"why": str(refused)})
+            return True
+        if taken is not None:
+            self._taken.append(taken)
+        return taken is not None
 
     async def _until_reviewed(self, job: Job[SaidResult], proposer: Address) -> None:
         """One of a proposer's reviews has ended, however: another of its proposals may be looked at."""
@@ -200,18 +230,25 @@ class Duties:
             self._changed[waiting.popitem()[0]] = None
             self._ledger.wake()
 
-    def _is_held(self, graph: LedgerGraph, key: VersionKey) -> bool:
-        view = version_view(graph, key, self._ledger.clock.now_ms())
-        return view is not None and view.content_hash in self._ledger.held
-
     async def submit(self, review: OpenReview, decision: Decision | None, reason: str) -> Job[SaidResult]:
         """Give a verdict as a job: a person's `decision`, or None for the policy."""
-        args = ReviewArgs(
-            SubjectArgs.of(review.graph, review.subject),
-            review.quorum,
-            bytes(review.verifier),
-            int(decision) if decision else 0,
-            reason,
-        )
+        args = _args(review, decision, reason)
         key = f"{review.verifier}:{review.quorum.hex()}:{review.subject}:{int(decision) if decision else 0}"
         return await self._queue.submit(self._jobs.review, args, dedupe_key=keccak256(key.encode()).hex())
+
+
+def _has_said(graph: LedgerGraph, key: VersionKey, verifier: Address, quorum: bytes) -> bool:
+    version = graph.set.version(key)
+    return version is not None and any(
+        record.author == verifier and record.quorum == quorum for record in version.evidence_in_set()
+    )
+
+
+def _args(review: OpenReview, decision: Decision | None, reason: str) -> ReviewArgs:
+    return ReviewArgs(
+        SubjectArgs.of(review.graph, review.subject),
+        review.quorum,
+        bytes(review.verifier),
+        int(decision) if decision else 0,
+        reason,
+    )

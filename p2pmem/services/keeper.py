@@ -10,10 +10,11 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 import trio
-from p2pmem_jobs import Listener
+from p2pmem_jobs import Listener, Signal
 from p2pmem_protocol.limits import MINUTE_MS
 
 from p2pmem.ledger.admission import Admission
@@ -60,11 +61,17 @@ class Keeper:
         self._offset_ms = self._clock_offset_ms()
         self._sweeps = self._ended = self._purged = 0
         self.paused = False
+        self._sooner = Signal()
+        self._awaited_ms = -inf
+        """When the next sweep is due, as far as it is known to who waits for it."""
 
     def heard(self, delta: Delta) -> None:
-        """A change is on disk: what was erased goes at once."""
+        """A change is on disk: what was erased goes at once, and what ends sooner is waited for."""
         if delta.erased:
             self._erased.set()
+        due_ms = self.due_ms()
+        if due_ms is not None and due_ms < self._awaited_ms:
+            self._sooner.notify()
 
     async def run(self) -> None:
         """Sweep at each instant at which something ends, and erase what is to be erased, until cancelled."""
@@ -91,10 +98,11 @@ class Keeper:
             log.info("sweep.done", extra={"ended": ended})
 
     async def _run_sweeps(self) -> None:
-        with Listener((self._ledger.changed,)) as listener:
+        with Listener((self._sooner,)) as listener:
             while True:
                 await self.sweep()
                 due_ms = self.due_ms()
+                self._awaited_ms = inf if due_ms is None else due_ms
                 wait_s = LOOK_EVERY_S if due_ms is None else (due_ms - self._ledger.clock.now_ms()) / 1000
                 # The wall clock may step while we sleep, and something may come that ends sooner.
                 at_least_s = PAUSED_S if self.paused else 0.001

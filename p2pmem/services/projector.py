@@ -12,16 +12,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from heapq import heappop, heappush
+from itertools import islice
 from typing import Final
 
 import trio
 from p2pmem_protocol.hashing import keccak256
+from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import Address, AssetKey, GraphId, GraphName
 from p2pmem_protocol.trust import Trust, TrustReport
 from p2pmem_protocol.view import asset_view
 
 from p2pmem.face import Layer
 from p2pmem.keyring import Keyring
+from p2pmem.ledger.batch import Delta
 from p2pmem.ledger.drafts import Draft, read_draft
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
@@ -43,6 +46,10 @@ log = logging.getLogger(__name__)
 
 ASSETS_PER_APPLY: Final = 200
 EVENTS_PER_APPLY: Final = 400
+GATHERED_S: Final = 0.05
+"""So long what only bears on trust waits for more of it, unless somebody waits for it."""
+TOLD_MAX: Final = 10_000
+_BEARS_ON_TRUST: Final = frozenset({Kind.PROPOSE, Kind.VERDICT, Kind.ENDORSE, Kind.ACK})
 ASSETS_AT_ONCE: Final = 25
 """So many are looked at before other tasks have their turn: some five milliseconds."""
 
@@ -88,12 +95,27 @@ class _Meta:
     graph_iri: str
     steps: list[LifecycleStep]
     trust: TrustReport | None
+    first_new: int
+    """The steps before this one are there already."""
 
     def read(self) -> MetaChange:
         last = self.steps[-1]
-        lines = [event_statements(step, before) for before, step in zip([None, *self.steps], self.steps, strict=False)]
+        pairs = zip([None, *self.steps], self.steps, strict=False)
+        lines = [event_statements(step, before) for before, step in islice(pairs, self.first_new, None)]
         lines.append(asset_statements(last, self.trust))
         return MetaChange(self.graph_iri, add=b"".join(lines), reset_subjects=(subject_of(last),))
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What `_meta` says of an asset: how many of its steps, and the trust as it is written there."""
+
+    steps: int
+    trust: tuple[str, int, int]
+
+    @classmethod
+    def of(cls, steps: list[LifecycleStep], trust: TrustReport | None) -> _Told:
+        return cls(len(steps), (trust.shown, len(trust.approvals), trust.m) if trust is not None else ("", 0, 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +129,8 @@ class _Change:
     marks: list[TextMark] = field(default_factory=list)
     stands: dict[tuple[GraphId, AssetKey], dict[str, _Stands | None]] = field(default_factory=dict)
     """How each asset stands once this is applied."""
+    told: dict[tuple[GraphId, AssetKey], _Told] = field(default_factory=dict)
+    """What `_meta` says of each of these once this is applied."""
 
     def for_store(self) -> StoreChange:
         return StoreChange(tuple(self.puts), tuple(self.drops), tuple(meta.read() for meta in self.metas))
@@ -135,6 +159,11 @@ class Projector:
         self._own_agents = own_agents
         # None stands for a graph that was placed before this process began: it is there, we do not know how.
         self._placed: dict[tuple[GraphId, AssetKey], dict[str, _Stands | None]] = {}
+        self._told: dict[tuple[GraphId, AssetKey], _Told] = {}
+        """Of the assets that changed last; of others it is written again."""
+        self._pressing = trio.Event()
+        self._pressed_at = 0
+        """The position of the last change that is to be projected at once."""
         self._waiting: list[tuple[int, int, trio.Event]] = []
         self._number = 0
         self._busy = trio.Lock()
@@ -151,10 +180,26 @@ class Projector:
         else:
             self._remember_placed()
         task_status.started()
+        self._pressed_at = self._ledger.position
+        self._ledger.listen(self._heard)
         while True:
             await self._ledger.until(lambda: self._ledger.position > self.position)
+            await self._gather()
             async with self._busy:
                 await self._follow()
+
+    def _heard(self, delta: Delta) -> None:
+        """What only bears on trust may wait for more of it; everything else is taken at once."""
+        if not delta.entered or delta.left or any(item.kind not in _BEARS_ON_TRUST for item in delta.entered):
+            self._pressed_at = delta.position
+            self._pressing.set()
+
+    async def _gather(self) -> None:
+        """Verdicts on one version come from many in a moment: it is placed once for some of them."""
+        if self._pressed_at <= self.position and not self._waiting:
+            self._pressing = trio.Event()
+            with trio.move_on_after(GATHERED_S):
+                await self._pressing.wait()
 
     async def reached(self, position: int) -> None:
         """Return once both projections are at `position` or beyond. Cancel it with a scope.
@@ -167,6 +212,7 @@ class Projector:
         self._number += 1
         event = trio.Event()
         heappush(self._waiting, (position, self._number, event))
+        self._pressing.set()
         await event.wait()
 
     def _tell(self) -> None:
@@ -196,6 +242,7 @@ class Projector:
         await self._store.clear()
         await self._text.clear()
         self._placed.clear()
+        self._told.clear()
         keys = [(graph.id, key) for graph in self._ledger.graphs.values() for key in self._all_assets(graph)]
         for at in range(0, len(keys), ASSETS_PER_APPLY):
             change = await self._change(keys[at : at + ASSETS_PER_APPLY])
@@ -260,6 +307,11 @@ class Projector:
                 self._placed[key] = stands
             else:
                 self._placed.pop(key, None)
+        for key, told in change.told.items():
+            self._told.pop(key, None)  # so that it is the newest
+            self._told[key] = told
+        while len(self._told) > TOLD_MAX:
+            del self._told[next(iter(self._told))]
 
     def _rows(self, keys: list[tuple[LedgerGraph, AssetKey]], connection: sqlite3.Connection) -> list[_Rows]:
         return [
@@ -288,7 +340,22 @@ class Projector:
         change.drops.extend(sorted(before.keys() - stands.keys()))
         change.stands[graph.id, key] = stands
         if rows.steps:
-            change.metas.append(_Meta(graph.name.meta_iri, rows.steps, best_report(view)))
+            self._meta_change(graph, key, rows.steps, best_report(view), change)
+
+    def _meta_change(
+        self,
+        graph: LedgerGraph,
+        key: AssetKey,
+        steps: list[LifecycleStep],
+        trust: TrustReport | None,
+        change: _Change,
+    ) -> None:
+        """What is to be written of an asset's history and trust: a history only grows."""
+        told, before = _Told.of(steps, trust), self._told.get((graph.id, key))
+        if told != before:
+            first_new = before.steps if before is not None else 0
+            change.metas.append(_Meta(graph.name.meta_iri, steps, trust, first_new))
+            change.told[graph.id, key] = told
 
     def _content(self, now: _Stands, was: _Stands | None) -> bytes | None:
         """The content to place; empty when nothing of it is to be written, None when it is not held."""

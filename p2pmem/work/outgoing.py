@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import trio
-from p2pmem_jobs import Context, ErrorClass, RetryPolicy, classify
+from p2pmem_jobs import Context, ErrorClass, JobRecord, RetryPolicy, Submission, classify
 from p2pmem_protocol.content import Content
 from p2pmem_protocol.envelope import Item
 from p2pmem_protocol.errors import BugError, MisuseError, OutsideError, Reason, RefusedError
@@ -75,6 +75,28 @@ class Taken:
         self.ledger.tell(self.batch, done.position)
 
 
+@dataclass(frozen=True, slots=True)
+class AtOnce:
+    """What was taken and has nothing to wait for, with the job that tells of it when there is one.
+
+    It and the job, which has then succeeded, are written together: nothing of it can be left half done.
+    """
+
+    taken: Taken
+    job: Submission | None = None
+    result: object = None
+
+    def write(self, connection: sqlite3.Connection) -> tuple[InSet, JobRecord | None]:
+        in_set = self.taken.write(connection)
+        return in_set, self.job.insert_done(connection, self.result) if self.job is not None else None
+
+    def tell(self, done: tuple[InSet, JobRecord | None]) -> None:
+        in_set, record = done
+        self.taken.tell(in_set)
+        if self.job is not None and record is not None:
+            self.job.announce_done(record)
+
+
 class Outgoing:
     """Takes what jobs sign into the set."""
 
@@ -119,8 +141,19 @@ class Outgoing:
 
         Raises `NotAdmittedError` when the rules of the graph refuse it.
         """
-        taken = self.take(ready)
-        await self._ledger.database.write(taken.write, taken.tell, shield=True)
+        await self.write_all([AtOnce(self.take(ready))])
+
+    async def write_all(self, taken: Sequence[AtOnce]) -> None:
+        """Write what was taken in one transaction, and tell of each in this order. A cancellation waits."""
+
+        def write(connection: sqlite3.Connection) -> list[tuple[InSet, JobRecord | None]]:
+            return [it.write(connection) for it in taken]
+
+        def tell(done: list[tuple[InSet, JobRecord | None]]) -> None:
+            for it, what in zip(taken, done, strict=True):
+                it.tell(what)
+
+        await self._ledger.database.write(write, tell, shield=True)
 
     def _said_before(self, item: Item, refused: RefusedError) -> bytes | None:
         """The same statement, or of evidence one that means the same, when it is in the set already."""

@@ -3,12 +3,14 @@
 judge   hold the bytes; recompute root and count, check the seal; then a person's decision, or the node's policy
 admit   sign the verdict with its method, admit it
 
-Nobody signs what he does not hold, and nobody approves bytes that are not what was sealed.
+Nobody signs what he does not hold, and nobody approves bytes that are not what was sealed. The policy `auto` asks
+nobody, so its verdict is ready in a moment: it, and the job that tells of it, are one write (`at_once`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from p2pmem_jobs import Context, Handler, Queue
 from p2pmem_protocol.content import check_canonical
@@ -18,11 +20,14 @@ from p2pmem_protocol.names import Address, GraphId, VersionKey
 
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
-from p2pmem.review.judging import AutoJudge, Judge, Judgement
+from p2pmem.review.judging import AGREED, AutoJudge, Judge, Judgement
 from p2pmem.services.certifying import sealed_by_author
 from p2pmem.services.signing import Signing
-from p2pmem.work.outgoing import RETRY, Outgoing, Ready, classify_error
-from p2pmem.work.verifying import SaidResult, SubjectArgs, held_content, reference_of, version_view
+from p2pmem.work.outgoing import RETRY, AtOnce, Outgoing, Ready, classify_error
+from p2pmem.work.verifying import SaidResult, SubjectArgs, held_content, reference_of
+
+AT_ONCE_BYTES_MAX: Final = 65_536
+"""Content up to this size is judged in the event loop: some two milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,7 @@ class ReviewingJobs:
         self._signing = signing
         self._outgoing = outgoing
         self._judge_by_policy = judge
+        self._queue = queue
         self.review: Handler[ReviewArgs, SaidResult] = queue.handler(
             "review", version=1, retry=RETRY, classify=classify_error, concurrency=16
         )(self._review)
@@ -61,6 +67,39 @@ class ReviewingJobs:
     def by_itself(self) -> bool:
         """Whether proposals are reviewed without a person."""
         return self._judge_by_policy is not None
+
+    def at_once(self, args: ReviewArgs, content_hash: bytes) -> AtOnce | None:
+        """Judge by the policy `auto`, and take the verdict into the set: the caller writes it before it waits.
+
+        The caller has just seen that the version is visible, with content of this hash. None where it takes a job: for
+        a person's decision, for a policy that asks others, and for content that takes long to look at. Raises
+        `MisuseError` as the job would; nothing has changed then.
+        """
+        if args.decision or not isinstance(self._judge_by_policy, AutoJudge):
+            return None
+        graph, key = self._ledger.graph(GraphId(args.subject.graph)), args.subject.key
+        content = self._ledger.content(content_hash)
+        if content is None or len(content) > AT_ONCE_BYTES_MAX:
+            return None
+        problem = seal_problem(self._ledger, graph, key, content)
+        judged = Judgement(Decision.REJECT, Method.AUTO, problem) if problem else AGREED
+        said = self._signed(graph, args, judged)
+        job = self._queue.prepare(self.review, args)
+        taken = self._outgoing.take(Ready(said))
+        if taken.stands != said.id:
+            return None  # it said so before, in other words: the job tells in which
+        return AtOnce(taken, job, self._result(key, said))
+
+    def _signed(self, graph: LedgerGraph, args: ReviewArgs, judged: Judgement) -> Evidence:
+        agent, key = Address(args.agent), args.subject.key
+        return self._signing.verdict(graph, agent, key, args.quorum, judged.decision, judged.method, judged.reason)
+
+    def _result(self, key: VersionKey, said: Evidence) -> SaidResult:
+        verdict = said.statement
+        assert isinstance(verdict, Verdict)
+        return SaidResult(
+            reference_of(key), said.id, verdict.decision.name.lower(), verdict.method.word, verdict.reason
+        )
 
     async def _review(self, ctx: Context, args: ReviewArgs) -> SaidResult:
         graph = self._ledger.graph(GraphId(args.subject.graph))
@@ -75,19 +114,14 @@ class ReviewingJobs:
 
         def make() -> Ready:
             held_content(self._ledger, graph, key)
-            decision, method = Decision(judged.decision), Method(judged.method)
-            agent = Address(args.agent)
-            return Ready(self._signing.verdict(graph, agent, key, args.quorum, decision, method, judged.reason))
+            said = Judgement(Decision(judged.decision), Method(judged.method), judged.reason)
+            return Ready(self._signed(graph, args, said))
 
         done = await self._outgoing.admit_step(ctx, "admit", make)
         said = self._ledger.raw(done.id)
         if said is None:
             raise MisuseError(f"{reference_of(key)} went before the verdict on it could be shown")
-        verdict = Evidence.decode(said).statement
-        assert isinstance(verdict, Verdict)
-        return SaidResult(
-            reference_of(key), done.id, verdict.decision.name.lower(), verdict.method.word, verdict.reason
-        )
+        return self._result(key, Evidence.decode(said))
 
     async def _judge(self, graph: LedgerGraph, key: VersionKey, args: ReviewArgs) -> Judged:
         content = held_content(self._ledger, graph, key)
@@ -108,14 +142,14 @@ class ReviewingJobs:
 
 def seal_problem(ledger: Ledger, graph: LedgerGraph, key: VersionKey, data: bytes) -> str:
     """What is wrong with the bytes of a version, recomputed from them; empty when nothing is."""
-    view = version_view(graph, key, ledger.clock.now_ms())
     try:
         content = check_canonical(data)
-        sealed_by_author(ledger, graph, key).check()
+        sealed = sealed_by_author(ledger, graph, key)
+        sealed.check()
     except RefusedError as refused:
         return f"the content or its seal is not right: {refused}"
     if content.root != key.root:
         return "the content has another root than was sealed"
-    if view is not None and content.line_count != view.leaves:
-        return f"the content has {content.line_count} statements, and {view.leaves} were sealed"
+    if content.line_count != sealed.seal.leaves:
+        return f"the content has {content.line_count} statements, and {sealed.seal.leaves} were sealed"
     return ""

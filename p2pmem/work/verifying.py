@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import trio
-from p2pmem_jobs import Context, Handler, Job, Queue, Signal, State, WaitedTooLongError, codec
+from p2pmem_jobs import Context, Handler, Job, Queue, Signal, WaitedTooLongError, codec
 from p2pmem_protocol.bodies import Propose
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.evidence import Endorse, Evidence
@@ -35,7 +35,6 @@ from p2pmem.work.outgoing import RETRY, Outgoing, Ready, classify_error
 
 DEADLINE_DEFAULT_MS: Final = 7 * DAY_MS
 PROPOSALS_MAX: Final = 16
-_LIVE: Final = frozenset((State.QUEUED, State.RUNNING, State.WAITING))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +140,7 @@ class VerifyingJobs:
         """
         owner = keccak256(f"{args.subject.graph.hex()}:{args.agent.hex()}:{args.subject.key}".encode()).hex()
         async with self._asking:
-            for record in await self._queue.list(kind="verify", states=_LIVE, owner=owner):
+            for record in self._queue.live_of(owner, "verify"):
                 known = codec.decode(record.args, VerifyArgs)
                 if at_least_until_ms is None or known.deadline_ms >= at_least_until_ms:
                     return self._queue.job(record.id)
@@ -232,7 +231,7 @@ class VerifyingJobs:
 
 def version_view(graph: LedgerGraph, key: VersionKey, now_ms: int) -> VersionView | None:
     """One version as it is now, or None when nothing of it is live."""
-    return next((it for it in asset_view(graph.set, key.asset, now_ms).versions if it.key == key), None)
+    return asset_view(graph.set, key.asset, now_ms).version(key)
 
 
 def seal_digest(ledger: Ledger, graph: LedgerGraph, view: VersionView) -> bytes:

@@ -97,6 +97,13 @@ class AssetView:
         """All that is live, with what is hidden: filter by `is_visible`."""
         return tuple(self._view(place) for place in self._places())
 
+    def version(self, key: VersionKey) -> VersionView | None:
+        """One version, without judging the others; None when nothing of it is live."""
+        place = (key.version, key.root)
+        if key.asset != self.key or self._reader is None or place not in self._reader.versions:
+            return None
+        return self._view(place)
+
     def visible(self) -> Iterator[VersionView]:
         return (version for version in map(self._view, self._places()) if version.is_visible)
 
@@ -160,8 +167,8 @@ def asset_view(graph_set: GraphSet, key: AssetKey, t_ms: int, facts: ChainFacts 
 
 def explain(graph_set: GraphSet, key: VersionKey, t_ms: int) -> TrustReport | None:
     """Everything that stands behind one version's level at `t_ms`, which no chain changes; None when it is not held."""
-    view = asset_view(graph_set, key.asset, t_ms)
-    return next((version.trust for version in view.versions if version.key == key), None)
+    view = asset_view(graph_set, key.asset, t_ms).version(key)
+    return view.trust if view is not None else None
 
 
 def copies(graph_set: GraphSet, root: bytes, t_ms: int) -> dict[Address, int]:

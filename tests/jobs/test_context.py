@@ -227,6 +227,57 @@ async def test_a_wait_ends_at_its_timeout_which_a_restart_does_not_move(rig: Rig
     assert reasons == ["submitted", "", "2 of 3", "stopped with the queue, to run again", "", "3 of 3", "", ""]
 
 
+async def test_a_wait_tells_what_is_missing_at_most_once_a_second_and_the_last_of_it(
+    rig: Rig, autojump_clock: MockClock
+) -> None:
+    signal, came, made = Signal(), 0, 0
+
+    def detail() -> str:
+        nonlocal made
+        made += 1
+        return f"{came} of 100"
+
+    def register(queue: Queue) -> None:
+        @queue.handler("wait", version=1)
+        async def wait(context: Context, args: Add) -> int:
+            return await context.wait_until("acks", lambda: came if came == 100 else 0, on=signal, detail=detail)
+
+    async with rig.open(register, memory=True) as queue:
+        job = await queue.submit("wait", Add(1, 2))
+        await trio.sleep(0.2)
+        for came in range(1, 100):
+            signal.notify()
+            await trio.sleep(0.01)
+        await trio.sleep(2)
+        assert job.record().detail == "99 of 100"
+        assert made <= 4
+        came = 100
+        signal.notify()
+        assert await job.result() == 100
+
+
+async def test_the_end_of_a_wait_is_stored_in_the_transaction_in_which_it_begins(
+    rig: Rig, autojump_clock: MockClock
+) -> None:
+    def register(queue: Queue) -> None:
+        @queue.handler("wait", version=1)
+        async def wait(context: Context, args: Add) -> None:
+            await context.wait_until("acks", lambda: 0, timeout_s=3600)
+
+        @queue.handler("sleep", version=1)
+        async def sleep(context: Context, args: Add) -> None:
+            await context.sleep("a while", 3600)
+
+    async with rig.open(register, memory=True, drain_s=1) as queue:
+        for kind in ("wait", "sleep"):
+            before = rig.database.statistics().operations
+            job = await queue.submit(kind, Add(1, 2))
+            await trio.sleep(1)
+            assert job.record().state is State.WAITING
+            assert [step.name for step in queue.story(job.id).steps] == ["acks" if kind == "wait" else "a while"]
+            assert rig.database.statistics().operations - before == 3, "it is submitted, claimed, and waits"
+
+
 async def test_a_sleep_goes_on_where_it_was_after_a_restart(rig: Rig, autojump_clock: MockClock) -> None:
     def register(queue: Queue) -> None:
         @queue.handler("sleep", version=1)
