@@ -23,6 +23,7 @@ from p2pmem.face_graphs import (
     MemberView as MemberView,
     NewGraph as NewGraph,
     NewMember as NewMember,
+    PreparedView as PreparedView,
     QuotaView as QuotaView,
     TrustChange as TrustChange,
 )
@@ -404,6 +405,15 @@ class Face(Protocol):
 
     async def preview_members(self, graph: str, change: MemberChange) -> ChangePreview:
         """What `change_members` would do. Any member may ask; nothing is signed."""
+
+    async def prepare_members(self, graph: str, change: MemberChange) -> PreparedView:
+        """Prepare a change as an approver: one word for the owner, who signs it by `sign_members`."""
+
+    async def prepared_members(self, word: str) -> PreparedView:
+        """What an approver prepared, who that was, and what it would do now. Nothing is signed."""
+
+    async def sign_members(self, word: str) -> GraphView:
+        """Make what an approver prepared the next roster, as `change_members` does: one signed step."""
 
     async def leave(self, graph: str) -> None:
         """Forget a graph locally. What one said stays with the others."""

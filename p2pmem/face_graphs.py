@@ -155,6 +155,18 @@ class ChangePreview:
 
 
 @dataclass(frozen=True, slots=True)
+class PreparedView:
+    """A change that an approver prepared and signed, and what it would do now. `word` hands it to the owner."""
+
+    graph: str
+    approver: str
+    label: str
+    change: MemberChange
+    preview: ChangePreview
+    word: str
+
+
+@dataclass(frozen=True, slots=True)
 class JoinRequestView:
     """Somebody who asks to become a member."""
 

@@ -22,15 +22,19 @@ class SignRequest:
 
     found      new                                          a graph whose creator and owner is the agent
     roster     graph, change                                the next roster, as its owner or root key
+               prepared                                     the same, of a change that an approver prepared
+    prepare    graph, change                                one word for the owner, as an approver
     seal       graph, name, data, format, subgraph          a draft: with data, written first in place of the old
     share      graph, name, ttl_ms                          what is sealed
     publish    graph, name                                  what is sealed, or was shared
     endorse    graph, reference, reason, withdraw
     propose    graph, reference, deadline_ms                ask the verifiers
     verdict    graph, reference, decision, reason           approve or reject, by the method manual
-    retract    graph, reference, reason, successor, erase
+    retract    graph, reference, reason, successor, erase   as author, as the principal it was said for, or as owner
+    ack        graph, reference, deadline_ms                that this node holds the bytes, until then
+    revoke     graph, subject, keep                         an agent's delegations, or a peer: nothing of it counts
     carry                                                   that this node carries the agent's words
-    act_for    label                                        that this node's agent speaks for it
+    act_for    label, subject, rights                       that `subject` speaks for it; none named: this node's agent
     quorum     graph                                        the head's quorum for the contract, as the root key
     """
 
@@ -50,6 +54,10 @@ class SignRequest:
     ttl_ms: int | None = None
     deadline_ms: int | None = None
     label: str = ""
+    subject: str = ""
+    rights: tuple[str, ...] = ()
+    keep: bool = True
+    prepared: str = ""
     change: MemberChange | None = None
     new: NewGraph | None = None
 
@@ -67,7 +75,10 @@ class SignView:
 
 @dataclass(frozen=True, slots=True)
 class SignedView:
-    """What became of a signature: `id` is that of the signed thing, `reference` the version or graph it is about."""
+    """What became of a signature: `id` is that of the signed thing, `reference` the version or graph it is about.
+
+    Of `prepare` and `act_for` it is the word that hands it on.
+    """
 
     id: str
     action: str

@@ -60,6 +60,7 @@ from p2pmem.services.node_face import NodeFace
 from p2pmem.services.papers import OwnPapers
 from p2pmem.services.parts import Services
 from p2pmem.services.peering import Peering
+from p2pmem.services.preparing import Preparing
 from p2pmem.services.projector import Projector
 from p2pmem.services.showing import Showing
 from p2pmem.services.signing import Signing
@@ -285,6 +286,7 @@ class _Built:
     def _make_membership(self, keyring: Keyring, papers: OwnPapers) -> None:
         self._membership = Membership(self._ledger, self.admission, self._rosters, keyring)
         self._members = MemberDesk(self._membership, self._facts, keyring, self._ledger.clock)
+        self._preparing = Preparing(self._ledger, self._members, keyring)
         self._joining = Joining(
             network=self._net,
             ledger=self._ledger,
@@ -323,6 +325,7 @@ class _Built:
             outgoing=self._outgoing,
             membership=self._membership,
             members=self._members,
+            preparing=self._preparing,
             papers=self._papers,
             delegating=self._delegating,
             registering=self._registering,
@@ -372,6 +375,7 @@ class _Built:
             drafting=self._drafting,
             membership=self._membership,
             members=self._members,
+            preparing=self._preparing,
             wallets=self._make_wallets(),
             joining=self._joining,
             duties=self._duties,

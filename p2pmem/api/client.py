@@ -35,6 +35,7 @@ from p2pmem.face import (
     MemberChange,
     NewGraph,
     NodeStatus,
+    PreparedView,
     QueryAnswer,
     RecallAnswer,
     ReviewDetail,
@@ -105,6 +106,15 @@ class HttpFace:
 
     async def preview_members(self, graph: str, change: MemberChange) -> ChangePreview:
         return await self._ask(ChangePreview, "preview_members", graph=graph, change=change)
+
+    async def prepare_members(self, graph: str, change: MemberChange) -> PreparedView:
+        return await self._ask(PreparedView, "prepare_members", graph=graph, change=change)
+
+    async def prepared_members(self, word: str) -> PreparedView:
+        return await self._ask(PreparedView, "prepared_members", word=word)
+
+    async def sign_members(self, word: str) -> GraphView:
+        return await self._ask(GraphView, "sign_members", word=word)
 
     async def leave(self, graph: str) -> None:
         await self._request("leave", graph=graph)

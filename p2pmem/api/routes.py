@@ -15,6 +15,9 @@ A context graph's name holds a slash, so graphs and references are never part of
     GET    /v1/graph                        graph             GraphView
     POST   /v1/graph/members                change_members    GraphView; the body is graph and MemberChange
     POST   /v1/graph/members/preview        preview_members   ChangePreview; the same body
+    POST   /v1/graph/members/prepare        prepare_members   PreparedView, for the owner to sign; the same body
+    POST   /v1/graph/members/prepared       prepared_members  PreparedView, of a word
+    POST   /v1/graph/members/sign           sign_members      GraphView; signs what a word holds
     POST   /v1/graph/leave                  leave             {}
     POST   /v1/graph/invites                invite            {"invite": "p2pmem1..."}
     POST   /v1/join                         join              GraphView
@@ -183,6 +186,9 @@ _TABLE: Final = (
     Call("graph", "GET", "/v1/graph"),
     Call("change_members", "POST", "/v1/graph/members"),
     Call("preview_members", "POST", "/v1/graph/members/preview"),
+    Call("prepare_members", "POST", "/v1/graph/members/prepare"),
+    Call("prepared_members", "POST", "/v1/graph/members/prepared"),
+    Call("sign_members", "POST", "/v1/graph/members/sign"),
     Call("leave", "POST", "/v1/graph/leave"),
     Call(
         "invite",

@@ -11,7 +11,7 @@ from p2pmem.cli.arguments import member_argument
 from p2pmem.cli.command import Command, Context, graph_argument
 from p2pmem.cli.files import write_new
 from p2pmem.cli.views import show_graph
-from p2pmem.cli.views_trust import show_preview
+from p2pmem.cli.views_trust import show_prepared_change, show_preview
 from p2pmem.cli.words import duration_ms
 from p2pmem.face import LimitsChange, MemberChange
 
@@ -45,6 +45,7 @@ def members_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--durable-items", type=int, metavar="N", help="quota of each member: number of what stays")
     parser.add_argument("--content-bytes", type=int, metavar="BYTES", help="the largest content of one version")
     parser.add_argument("--dry-run", action="store_true", help="say what it would do, and sign nothing")
+    parser.add_argument("--prepare", action="store_true", help="as an approver: make one word of it for the owner")
 
 
 def _owner_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,8 +56,8 @@ def _owner_arguments(parser: argparse.ArgumentParser) -> None:
 async def members(context: Context) -> Exit:
     change = _change(context.args)
     if change == MemberChange():
-        if context.args.dry_run:
-            raise BadRequestError("--dry-run needs something that would change")
+        if context.args.dry_run or context.args.prepare:
+            raise BadRequestError("--dry-run and --prepare need something that would change")
         found = await context.face.graph(await context.graph())
         context.out.answer(found, show_graph(found))
         return Exit.OK
@@ -73,11 +74,29 @@ async def mend(context: Context) -> Exit:
 
 async def _make(context: Context, change: MemberChange) -> Exit:
     name = await context.graph()
-    if context.args.dry_run:
+    if context.args.prepare:
+        prepared = await context.face.prepare_members(name, change)
+        context.out.answer(prepared, show_prepared_change(prepared))
+    elif context.args.dry_run:
         preview = await context.face.preview_members(name, change)
         context.out.answer(preview, show_preview(preview))
     else:
         found = await context.face.change_members(name, change)
+        context.out.answer(found, show_graph(found))
+    return Exit.OK
+
+
+def _sign_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("word", metavar="WORD", help="as `p2pmem graph members --prepare` made it")
+    parser.add_argument("--dry-run", action="store_true", help="say who prepared it and what it would do; sign nothing")
+
+
+async def sign(context: Context) -> Exit:
+    if context.args.dry_run:
+        prepared = await context.face.prepared_members(context.args.word)
+        context.out.answer(prepared, show_prepared_change(prepared, with_word=False))
+    else:
+        found = await context.face.sign_members(context.args.word)
         context.out.answer(found, show_graph(found))
     return Exit.OK
 
@@ -132,6 +151,14 @@ COMMANDS: Final = (
         members_arguments,
         "Without a change it shows them. The owner's node signs a change; everything in one call is one step. What a "
         "removed member said goes on to count, unless its key leaked.",
+    ),
+    Command(
+        "graph sign",
+        "sign a change that an approver prepared",
+        sign,
+        _sign_arguments,
+        "Everything in it is one step. It is good for the roster that it was prepared on: when that has changed, it is "
+        "prepared again.",
     ),
     Command(
         "graph owner",

@@ -13,6 +13,7 @@ from p2pmem.face import (
     DiffView,
     Explanation,
     HistoryView,
+    PreparedView,
     RetractView,
     ReviewDetail,
     SignatureView,
@@ -32,6 +33,12 @@ def show_preview(preview: ChangePreview) -> str:
     rows = [[it.reference, it.now, it.then] for it in preview.trust]
     notes = "".join(f"\n  {clean(note)}" for note in preview.notes)
     return f"{head}{notes}\n{table(('VERSION', 'NOW', 'THEN'), rows, 'no version would stand otherwise')}"
+
+
+def show_prepared_change(it: PreparedView, *, with_word: bool = True) -> str:
+    who = f"prepared by {clean(it.label) or it.approver} {it.approver if it.label else ''}".rstrip()
+    hand_over = f"\nHand this word to the owner, who signs it with `p2pmem graph sign WORD`:\n{it.word}"
+    return f"{show_preview(it.preview)}\n{who}{hand_over if with_word else ''}"
 
 
 def show_explanation(it: Explanation) -> str:

@@ -69,7 +69,7 @@ async def sign_prepare(context: Context) -> Exit:
     fields = loads(text.encode())
     if not isinstance(fields, dict):
         raise MisuseError('--fields is a JSON object, such as {"reference": "x@1"}')
-    if args.action not in ("found", "carry", "act_for"):
+    if args.action not in ("found", "carry", "act_for") and "prepared" not in fields:
         fields.setdefault("graph", await context.graph())
     request = decode(SignRequest, {**fields, "action": args.action, "agent": args.agent})
     view = await context.face.sign_prepare(request)

@@ -24,6 +24,7 @@ from p2pmem.face_peers import DelegationView, RevocationView
 from p2pmem.keyring import Keyring
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
+from p2pmem.net.identity import check_peer_id
 from p2pmem.net.seam import PeerId
 from p2pmem.services.membership import Membership
 from p2pmem.services.papers import OwnPapers
@@ -44,6 +45,12 @@ def rights_of(words: tuple[str, ...]) -> Right:
             raise MisuseError(f"{word!r} is no right that can be given; these can: {', '.join(RIGHTS)}")
         rights |= RIGHTS[word]
     return rights
+
+
+def subject_of(text: str) -> Address | PeerId:
+    """Who is shut out: an agent by its address, or a peer by its id."""
+    is_address = text.strip().lower().startswith(("0x", "did:"))
+    return Address.parse(text) if is_address else check_peer_id(text)
 
 
 class Delegating:
@@ -137,6 +144,10 @@ class Delegating:
         await self._keep(signed)
         return self._view(signed)
 
+    async def keep_given(self, signed: SignedActFor) -> None:
+        """Remember what a wallet gave through this node, so that its next delegation has the next serial."""
+        await self._keep(signed)
+
     def all(self) -> tuple[DelegationView, ...]:
         """All that are given or held here, oldest first."""
         return tuple(self._view(signed) for signed in self._known)
@@ -153,7 +164,7 @@ class Delegating:
             label=it.label,
             rights=tuple(word for word, right in RIGHTS.items() if right in it.rights),
             serial=it.serial,
-            given=it.principal in self._keyring,
+            given=self._signing.speaks_for(it.principal),
             held=it.agent in self._keyring,
             revoked=self._is_revoked(signed),
             word=str(signed),
@@ -193,7 +204,7 @@ class Delegating:
         kept = 0
         for graph in sorted(self._ledger.graphs.values(), key=lambda it: str(it.name)):
             for signer in self._keyring.addresses:
-                body = self._revocation(graph, signer, subject, keep=keep)
+                body = self.revocation(graph, signer, subject, keep=keep)
                 if body is None or not graph.is_member(signer):
                     continue
                 await self._outgoing.admit(Ready(self._signing.envelope(graph, signer, Kind.REVOKE, body)))
@@ -218,9 +229,10 @@ class Delegating:
             and subject not in self._keyring
         )
 
-    def _revocation(
+    def revocation(
         self, graph: LedgerGraph, signer: Address, subject: Address | PeerId, *, keep: bool
     ) -> Revoke | None:
+        """What `signer` says in a graph to shut somebody out; None when nothing that is known here is to be ended."""
         if not isinstance(subject, Address):
             # Nothing good will ever come from that peer again, whatever serial its credentials have.
             return Revoke(None, subject, UINT32_MAX, ())

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import trio
 from p2pmem_jobs import Handler, JobRecord, State
-from p2pmem_protocol.bodies import Retract, RetractMode
 from p2pmem_protocol.content import check_canonical
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.evidence import Decision
@@ -39,6 +38,7 @@ from p2pmem.face import (
     NodeStatus,
     NotFoundError,
     PeerView,
+    PreparedView,
     RecallAnswer,
     ReviewDetail,
     ReviewView,
@@ -50,15 +50,15 @@ from p2pmem.face import (
 from p2pmem.face_peers import DelegationView, PeerDetail, RevocationView
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
-from p2pmem.net.identity import check_peer_id
 from p2pmem.services.absent import Absent
 from p2pmem.services.certifying import statement_proof
-from p2pmem.services.delegating import rights_of
+from p2pmem.services.delegating import rights_of, subject_of
 from p2pmem.services.finding import find_readable, find_version
 from p2pmem.services.job_desk import JobDesk
 from p2pmem.services.member_desk import founding_of, roles_of
 from p2pmem.services.parts import Services
 from p2pmem.services.placing import floor_graphs, working_iri
+from p2pmem.services.retracting import retraction
 from p2pmem.services.showing import parse_reference
 from p2pmem.services.trust_desk import TrustDesk, roster_file
 from p2pmem.work.outgoing import Ready
@@ -171,6 +171,15 @@ class NodeFace:
     async def preview_members(self, graph: str, change: MemberChange) -> ChangePreview:
         return self._members.preview(self._s.ledger.named(graph), change)
 
+    async def prepare_members(self, graph: str, change: MemberChange) -> PreparedView:
+        return self._s.preparing.prepare(self._s.ledger.named(graph), change)
+
+    async def prepared_members(self, word: str) -> PreparedView:
+        return self._s.preparing.read(word)
+
+    async def sign_members(self, word: str) -> GraphView:
+        return self._graph_view(await self._members.change(*self._s.preparing.change_of(word)))
+
     async def leave(self, graph: str) -> None:
         await self._s.joining.leave(self._s.ledger.named(graph))
 
@@ -210,9 +219,7 @@ class NodeFace:
         return self._s.delegating.all()
 
     async def revoke(self, subject: str, *, keep: bool = True) -> RevocationView:
-        is_address = subject.strip().lower().startswith(("0x", "did:"))
-        who = Address.parse(subject) if is_address else check_peer_id(subject)
-        return await self._s.delegating.revoke(who, keep=keep)
+        return await self._s.delegating.revoke(subject_of(subject), keep=keep)
 
     async def peers(self) -> tuple[PeerDetail, ...]:
         return self._s.peering.all()
@@ -361,9 +368,8 @@ class NodeFace:
     ) -> face.VersionView:
         s = self._s
         found, asset, view = self._version(graph, reference)
-        mode = RetractMode.ERASE if erase else RetractMode.KEEP
-        body = Retract(view.key.author, view.key.name, view.key.version, mode, successor, reason)
         agent = view.key.author if s.signing.holds(view.key.author) else s.signing.default_agent
+        body = retraction(s.ledger, found, view, agent, erase=erase, successor=successor, reason=reason)
         shown = s.showing.version(found, asset, view, Floor())
         await s.outgoing.admit(Ready(s.signing.envelope(found, agent, Kind.RETRACT, body)))
         await self._seen(s.ledger.position)

@@ -26,6 +26,7 @@ from p2pmem.services.lifetimes import Lifetimes
 from p2pmem.services.member_desk import MemberDesk
 from p2pmem.services.membership import Membership
 from p2pmem.services.peering import Peering
+from p2pmem.services.preparing import Preparing
 from p2pmem.services.projector import Projector
 from p2pmem.services.showing import Showing
 from p2pmem.services.signing import Signing
@@ -52,6 +53,7 @@ class Services:
     drafting: Drafting
     membership: Membership
     members: MemberDesk
+    preparing: Preparing
     wallets: SigningDesk
     joining: Joining
     duties: Duties

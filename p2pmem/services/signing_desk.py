@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from p2pmem_protocol.authoring import may_publish, may_share
-from p2pmem_protocol.bodies import Body, Propose, Retract, RetractMode
+from p2pmem_protocol.bodies import Ack, Body, Propose
 from p2pmem_protocol.credential import ActFor, Carry, Right
 from p2pmem_protocol.envelope import NEVER, Unsigned
 from p2pmem_protocol.errors import MisuseError
@@ -22,11 +22,14 @@ from p2pmem_protocol.view import VersionView, asset_view
 from p2pmem.face import AgentView, MemberChange, NotFoundError, SignedView, SignRequest, SignView
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
-from p2pmem.services.delegating import Delegating
+from p2pmem.services.delegating import Delegating, rights_of, subject_of
 from p2pmem.services.drafting import Drafting
+from p2pmem.services.duties import PROMISE_MS
 from p2pmem.services.member_desk import MemberDesk, founding_of
 from p2pmem.services.membership import Membership
 from p2pmem.services.papers import LIFE_MS, OwnPapers
+from p2pmem.services.preparing import Preparing
+from p2pmem.services.retracting import retraction
 from p2pmem.services.showing import parse_reference
 from p2pmem.services.signing import Signing
 from p2pmem.services.wallets import Handed, Statement, Wallets
@@ -60,6 +63,7 @@ class SigningDesk:
         outgoing: Outgoing,
         membership: Membership,
         members: MemberDesk,
+        preparing: Preparing,
         papers: OwnPapers,
         delegating: Delegating,
         registering: RegisteringJobs | None,
@@ -72,12 +76,14 @@ class SigningDesk:
         self._outgoing = outgoing
         self._membership = membership
         self._members = members
+        self._preparing = preparing
         self._papers = papers
         self._delegating = delegating
         self._registering = registering
         self._actions: Final[dict[str, Callable[[SignRequest, Address], Awaitable[Statement]]]] = {
             "found": self._found,
             "roster": self._roster,
+            "prepare": self._prepare,
             "seal": self._seal,
             "share": self._share,
             "publish": self._publish,
@@ -85,6 +91,8 @@ class SigningDesk:
             "propose": self._propose,
             "verdict": self._verdict,
             "retract": self._retract,
+            "ack": self._ack,
+            "revoke": self._revoke,
             "carry": self._carry,
             "act_for": self._act_for,
             "quorum": self._quorum,
@@ -128,8 +136,11 @@ class SigningDesk:
         return Statement("found", agent, header.id, header.typed_data(), finish)
 
     async def _roster(self, request: SignRequest, agent: Address) -> Statement:
-        graph = self._graph(request)
-        plan: RosterPlan = self._members.plan(graph, request.change or MemberChange())
+        if request.prepared:
+            graph, change = self._preparing.change_of(request.prepared)
+        else:
+            graph, change = self._graph(request), request.change or MemberChange()
+        plan: RosterPlan = self._members.plan(graph, change)
         term = graph.headers.next_term if plan.is_root_act else None
         header = plan.sign(Blank(agent), term=term).header
 
@@ -137,6 +148,14 @@ class SigningDesk:
             return str((await self._membership.adopt_signed(graph, plan, handed)).name)
 
         return Statement("roster", agent, header.id, header.typed_data(), finish)
+
+    async def _prepare(self, request: SignRequest, agent: Address) -> Statement:
+        prepared = self._preparing.unsigned(self._graph(request), request.change or MemberChange(), agent)
+
+        async def finish(handed: Handed) -> str:
+            return str(prepared.sign(handed))
+
+        return Statement("prepare", agent, prepared.digest, prepared.typed_data(), finish)
 
     async def _quorum(self, request: SignRequest, agent: Address) -> Statement:
         graph, registering = self._graph(request), self._registering
@@ -221,10 +240,40 @@ class SigningDesk:
 
     async def _retract(self, request: SignRequest, agent: Address) -> Statement:
         graph, view = self._version(request, agent)
-        key = view.key
-        mode = RetractMode.ERASE if request.erase else RetractMode.KEEP
-        body = Retract(key.author, key.name, key.version, mode, request.successor, request.reason)
+        body = retraction(
+            self._ledger,
+            graph,
+            view,
+            agent,
+            erase=request.erase,
+            successor=request.successor,
+            reason=request.reason,
+        )
         return self._enveloped(request, graph, agent, view, Kind.RETRACT, body, NEVER)
+
+    async def _ack(self, request: SignRequest, agent: Address) -> Statement:
+        graph, view = self._version(request, agent)
+        held_content(self._ledger, graph, view.key)
+        if not graph.is_member(agent):
+            raise MisuseError(f"{agent} is no member of {graph.name}: nobody would count its promise")
+        until_ms = request.deadline_ms or self._ledger.clock.now_ms() + PROMISE_MS
+        return self._enveloped(request, graph, agent, view, Kind.ACK, Ack(view.key.root), until_ms)
+
+    async def _revoke(self, request: SignRequest, agent: Address) -> Statement:
+        graph, subject = self._graph(request), subject_of(request.subject)
+        body = self._delegating.revocation(graph, agent, subject, keep=request.keep)
+        if body is None or not graph.is_member(agent):
+            raise MisuseError(
+                f"nothing of {subject} is to be ended in {graph.name}: {agent} is no member, or delegated nothing to "
+                "it that is known here"
+            )
+        unsigned = self._signing.unsigned(graph, agent, Kind.REVOKE, body)
+
+        async def finish(handed: Handed) -> str:
+            await self._outgoing.admit(Ready(unsigned.sign(handed)))
+            return str(subject)
+
+        return self._statement(request.action, unsigned, finish)
 
     def _enveloped(
         self,
@@ -302,12 +351,18 @@ class SigningDesk:
 
     async def _act_for(self, request: SignRequest, agent: Address) -> Statement:
         ours = self._signing.default_agent
-        serial = self._delegating.next_serial(agent, ours)
-        acts = ActFor(self._ledger.network, agent, ours, serial, request.label or "assistant", Right.all())
+        other = Address.parse(request.subject) if request.subject else ours
+        rights = rights_of(request.rights) if request.rights or other != ours else Right.all()
+        serial = self._delegating.next_serial(agent, other)
+        acts = ActFor(self._ledger.network, agent, other, serial, request.label or "assistant", rights)
 
         async def finish(handed: Handed) -> str:
-            await self._delegating.hold_signed(acts.sign(handed))
-            return ""
+            signed = acts.sign(handed)
+            if other == ours:
+                await self._delegating.hold_signed(signed)
+            else:
+                await self._delegating.keep_given(signed)
+            return str(signed)
 
         return Statement("act_for", agent, acts.digest, acts.typed_data(), finish)
 

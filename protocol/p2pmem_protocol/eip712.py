@@ -147,6 +147,7 @@ class Struct(Enum):
     REGISTER_QUORUM = _struct("RegisterQuorum(bytes32 graph,bytes32 quorum,uint32 serial)")
     ACT_FOR = _struct("ActFor(address principal,address agent,uint32 serial,string label,uint8 rights)")
     CARRY = _struct("Carry(address agent,string peer,uint32 serial,uint64 until)")
+    PREPARE = _struct("Prepare(bytes32 graph,bytes32 parent,string change,address approver)")
 
 
 @lru_cache(maxsize=64)

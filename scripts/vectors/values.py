@@ -224,6 +224,12 @@ STRUCT_VALUES: Final[dict[Struct, dict[str, FieldValue]]] = {
         "serial": 1,
         "until": NOW_MS + 1,
     },
+    Struct.PREPARE: {
+        "graph": GRAPH,
+        "parent": _hash("the roster before"),
+        "change": '{"m":2}',
+        "approver": address("bob"),
+    },
 }
 
 

@@ -245,7 +245,8 @@ async def test_a_wait_tells_what_is_missing_at_most_once_a_second_and_the_last_o
     async with rig.open(register, memory=True) as queue:
         job = await queue.submit("wait", Add(1, 2))
         await trio.sleep(0.2)
-        for came in range(1, 100):
+        for number in range(1, 100):
+            came = number
             signal.notify()
             await trio.sleep(0.01)
         await trio.sleep(2)

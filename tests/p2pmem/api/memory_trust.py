@@ -12,12 +12,14 @@ from p2pmem.face import (
     ChangePreview,
     DiffView,
     Explanation,
+    GraphView,
     HistoryStep,
     HistoryView,
     JobView,
     MemberChange,
     NewMember,
     NotFoundError,
+    PreparedView,
     RetractView,
     ReviewDetail,
     SignatureView,
@@ -30,10 +32,14 @@ if TYPE_CHECKING:
     from .memory_face import MemoryFace
 
 OUTSIDE = "0x" + "c3" * 20
+WORD = "p2pmemchange1word"
+"""What an approver prepared at this node."""
 
 
 class MemoryTrust:
     """Mixed into `MemoryFace`, whose graphs and versions it shows."""
+
+    _prepared: tuple[str, MemberChange] | None = None
 
     async def preview_members(self: MemoryFace, graph: str, change: MemberChange) -> ChangePreview:
         self._note("preview_members", graph=graph, change=change)
@@ -42,6 +48,26 @@ class MemoryTrust:
         return ChangePreview(
             graph, now.version + 1, now.owner, True, change.m or 0, now.verifiers, members, ("a note",), ()
         )
+
+    async def prepare_members(self: MemoryFace, graph: str, change: MemberChange) -> PreparedView:
+        self._note("prepare_members", graph=graph, change=change)
+        self._prepared = (graph, change)
+        return await self._shown(graph, change)
+
+    async def _shown(self: MemoryFace, graph: str, change: MemberChange) -> PreparedView:
+        return PreparedView(graph, OUTSIDE, "Cy", change, await self.preview_members(graph, change), WORD)
+
+    async def prepared_members(self: MemoryFace, word: str) -> PreparedView:
+        self._note("prepared_members", word=word)
+        if word != WORD:
+            raise MisuseError("this is not a change that was prepared: it is one word that begins p2pmemchange1")
+        graph, change = self._prepared or (next(iter(self._graphs)), MemberChange(m=1))
+        return await self._shown(graph, change)
+
+    async def sign_members(self: MemoryFace, word: str) -> GraphView:
+        self._note("sign_members", word=word)
+        it = await self.prepared_members(word)
+        return await self.change_members(it.graph, it.change)
 
     async def review(self: MemoryFace, review: str) -> ReviewDetail:
         self._note("review", review=review)

@@ -75,6 +75,20 @@ async def test_a_founded_graph_is_listed_and_found_by_name(face: Face) -> None:
     assert made.owner in status.agents
 
 
+async def test_what_an_approver_prepared_is_read_and_signed_as_one_step(face: Face) -> None:
+    made = await face.found(NewGraph("findings"))
+    change = MemberChange(set=(NewMember(SOMEBODY, ("writer",), "Bob"),))
+    prepared = await face.prepare_members(made.graph, change)
+    assert prepared.word.startswith("p2pmemchange1")
+    assert (prepared.graph, prepared.change) == (made.graph, change)
+    assert await face.prepared_members(prepared.word) == prepared
+    after = await face.sign_members(prepared.word)
+    assert after.version == made.version + 1
+    assert SOMEBODY in {it.address for it in after.members}
+    with pytest.raises(MisuseError):
+        await face.sign_members("p2pmemchange1of-somebody-else")
+
+
 async def test_a_graph_is_not_founded_twice(face: Face) -> None:
     await face.found(NewGraph("findings"))
     with pytest.raises(MisuseError):

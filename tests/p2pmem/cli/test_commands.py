@@ -30,6 +30,7 @@ from p2pmem.face import (
     NewGraph,
     NewMember,
     NodeStatus,
+    PreparedView,
     QueryAnswer,
     RecallAnswer,
     ReviewDetail,
@@ -39,6 +40,7 @@ from p2pmem.face import (
 )
 from p2pmem.face_peers import DelegationView, PeerDetail
 from tests.p2pmem.api.memory_face import AGENT, NOW_MS, OTHER
+from tests.p2pmem.api.memory_trust import WORD
 
 from .conftest import GRAPH, Node, run_here
 from .processes import ENVIRONMENT, P2PMEM
@@ -48,9 +50,9 @@ PROMISED = """
 init run config_show join draft drafts discard seal share publish endorse verify retract recall query versions
 show content status changes graph_create graph_list graph_show graph_members graph_invite graph_requests
 graph_approve graph_refuse graph_leave graph_follow review_list review_approve review_reject job_list job_show job_watch
-job_cancel job_retry job_resolve graph_owner graph_mend graph_roster review_show history diff agent_list agent_add
-agent_token sign_prepare sign_submit peer_list peer_show peer_ban peer_unban acting_allow acting_accept acting_list
-revoke trust_attest trust_explain trust_export trust_check proof_export proof_check
+job_cancel job_retry job_resolve graph_owner graph_mend graph_sign graph_roster review_show history diff agent_list
+agent_add agent_token sign_prepare sign_submit peer_list peer_show peer_ban peer_unban acting_allow acting_accept
+acting_list revoke trust_attest trust_explain trust_export trust_check proof_export proof_check
 """.split()  # noqa: SIM905 - reads as a list
 HEAVY = {
     "trio",
@@ -228,6 +230,13 @@ HEARD: list[tuple[list[str], tuple[str, dict[str, object]], Any]] = [
         arguments("change_members", graph=GRAPH, change=MemberChange(m=1, mend=True)),
         GraphView,
     ),
+    (
+        ["graph", "members", "--m", "1", "--prepare"],
+        arguments("prepare_members", graph=GRAPH, change=MemberChange(m=1)),
+        PreparedView,
+    ),
+    (["graph", "sign", WORD, "--dry-run"], arguments("prepared_members", word=WORD), PreparedView),
+    (["graph", "sign", WORD], arguments("sign_members", word=WORD), GraphView),
     (["agent", "list"], arguments("agents"), None),
     (["agent", "add", OTHER, "--label", "wanda"], arguments("add_agent", address=OTHER, label="wanda"), AgentView),
     (

@@ -16,7 +16,7 @@ from p2pmem_protocol.names import Address
 from p2pmem_protocol.trust import Trust
 from trio.testing import MockClock
 
-from p2pmem.face import MemberChange, NewMember, SignRequest
+from p2pmem.face import MemberChange, NewGraph, NewMember, SignedView, SignRequest
 from tests.p2pmem.trust.scene import scene
 
 pytestmark = pytest.mark.node
@@ -60,3 +60,40 @@ async def test_ethers_signs_what_eth_account_signs_and_a_node_takes_it(autojump_
         shown = await it.eve.face.explain(asset.graph, asset.reference)
         by_wallet = {each.kind for each in shown.signatures if Address.parse(each.signer) == Address.parse(wallet)}
         assert by_wallet == {"endorse", "verdict", "propose"}
+
+
+async def test_ethers_signs_whatever_else_there_is_to_sign(autojump_clock: MockClock) -> None:
+    async with scene() as it:
+        wallet = Account.from_key(SECRET).address
+        roles = ("writer", "endorser", "verifier", "approver")
+        await it.change(MemberChange(set=(NewMember(wallet, roles, "wanda"),)))
+        await it.bo.face.add_agent(wallet, label="wanda")
+        graph, more = it.cluster.graph, MemberChange(m=1)
+        data = "<urn:a> <urn:b> <urn:c> ."
+
+        async def signed(*requests: SignRequest) -> list[SignedView]:
+            prepared = [await it.bo.face.sign_prepare(request) for request in requests]
+            signatures = ethers_signs(*[each.typed_data for each in prepared])
+            pairs = zip(prepared, signatures, strict=True)
+            return [await it.bo.face.sign_submit(view.id, signature=text) for view, text in pairs]
+
+        await signed(
+            SignRequest("seal", wallet, graph=graph, name="x", data=data, format="nt"),
+            SignRequest("found", wallet, new=NewGraph("elsewhere")),
+            SignRequest("act_for", wallet, subject=str(it.eve.address), rights=("share",), label="eve"),
+        )
+        *_, prepared = await signed(
+            SignRequest("share", wallet, graph=graph, name="x"),
+            SignRequest("prepare", wallet, graph=graph, change=more),
+        )
+        assert (await it.ada.face.prepared_members(prepared.reference)).change == more
+        await signed(SignRequest("publish", wallet, graph=graph, name="x"))
+        await signed(
+            SignRequest("ack", wallet, graph=graph, reference="x@1"),
+            SignRequest("revoke", wallet, graph=graph, subject=str(it.eve.address)),
+            SignRequest("roster", wallet, graph=f"{wallet}/elsewhere", change=MemberChange(remove=(), owner=wallet)),
+        )
+        await signed(SignRequest("retract", wallet, graph=graph, reference="x@1", reason="a mistake"))
+        await it.cluster.settled()
+        history = await it.ada.face.history(graph, f"{wallet}/x@1")
+        assert [each.reason for each in history.retracts] == ["a mistake"]

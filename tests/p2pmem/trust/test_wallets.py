@@ -10,13 +10,18 @@ from typing import Any
 
 import pytest
 from eth_account import Account
+from p2pmem_devnet.cluster import days
 from p2pmem_devnet.cluster_node import Asset, ClusterNode
+from p2pmem_protocol.credential import SignedActFor
 from p2pmem_protocol.errors import MisuseError, RefusedError
+from p2pmem_protocol.limits import UINT32_MAX
 from p2pmem_protocol.names import Address
 from p2pmem_protocol.trust import Trust
+from p2pmem_protocol.view import copies
 from trio.testing import MockClock
 
 from p2pmem.face import LimitsChange, MemberChange, NewGraph, NewMember, NotFoundError, SignedView, SignRequest
+from p2pmem.face_peers import DelegationView
 from tests.p2pmem.trust.scene import Scene, scene
 
 ALL = ("writer", "endorser", "verifier")
@@ -195,3 +200,88 @@ async def test_a_node_carries_the_words_of_a_wallet_and_acts_for_it(autojump_clo
         await it.cluster.advance(minutes=2)
         (view,) = [each for each in await it.ada.versions() if each.reference == asset.reference]
         assert (view.author, view.principal) == (str(it.eve.address), wanda.address.lower())
+
+
+async def joins(it: Scene, helper: ClusterNode, word: str) -> DelegationView:
+    """A node whose agent nobody listed, and that acts for a member from now on."""
+    held = await helper.face.accept_delegation(word)
+    await helper.face.join(await it.ada.face.invite(it.cluster.graph, roles=(), uses=1, life_ms=1), label="")
+    await it.cluster.advance(seconds=5)
+    return held
+
+
+async def test_a_principal_outside_takes_back_what_was_said_for_it_and_ends_who_spoke(
+    autojump_clock: MockClock,
+) -> None:
+    async with with_wallet() as (it, wanda):
+        helper = await it.cluster.add("helper")
+        given = await wanda.does(it.bo, "act_for", subject=str(helper.address), rights=("share",), label="helper")
+        held = await joins(it, helper, given.reference)
+        assert (held.principal, held.label, held.rights) == (wanda.address.lower(), "helper", ("share",))
+        first = await helper.share("ex:said ex:by ex:an-assistant .", ttl=days(1))
+        second = await helper.share("ex:said ex:better ex:by-it .", name=first.name, ttl=days(2))
+        kept = await helper.share("ex:said ex:well ex:by-it .")
+        await it.cluster.until_seen(kept, *it.awake)
+        await wanda.does(it.bo, "retract", graph=first.graph, reference=str(second), reason="not what I meant")
+        await it.cluster.advance(seconds=5)
+        for asset in (first, second):
+            assert await it.level(asset) is None, "a principal's retract hides the versions before too"
+        history = await it.eve.face.history(first.graph, str(second))
+        assert [(each.by, each.by_owner) for each in history.retracts] == [(wanda.address.lower(), False)]
+        await wanda.does(it.bo, "revoke", graph=first.graph, subject=str(helper.address))
+        await it.cluster.advance(seconds=5)
+        assert await it.level(kept) is Trust.SELF_ATTESTED, "what it said so far goes on to count"
+        late = await helper.share("ex:said ex:too ex:late .")
+        await it.cluster.advance(minutes=2)
+        assert not any(node.sees(late) for node in it.awake if node is not helper)
+        with pytest.raises(MisuseError, match="is to be ended"):
+            await wanda.does(it.bo, "revoke", graph=first.graph, subject=str(helper.address))
+
+
+async def test_a_revocation_outside_that_keeps_nothing_cuts_what_was_said(autojump_clock: MockClock) -> None:
+    async with with_wallet() as (it, wanda):
+        helper = await it.cluster.add("helper")
+        given = await wanda.does(it.bo, "act_for", subject=str(helper.address))
+        await joins(it, helper, given.reference)
+        asset = await helper.share("ex:said ex:by ex:a-thief .")
+        await it.cluster.until_seen(asset, it.ada, it.bo, it.cy, it.dan)
+        await wanda.does(it.bo, "revoke", graph=asset.graph, subject=str(helper.address), keep=False)
+        await it.cluster.stop(helper)
+        assert await it.level(asset) is None
+        again = await wanda.does(it.bo, "act_for", subject=str(helper.address))
+        assert SignedActFor.parse(again.reference).delegation.serial == 2
+
+
+async def test_a_wallet_ends_a_peer_that_carried_its_words(autojump_clock: MockClock) -> None:
+    async with with_wallet() as (it, wanda):
+        await wanda.does(it.bo, "carry")
+        peer = it.bo.inside.network.peer_id
+        await wanda.does(it.bo, "revoke", graph=it.cluster.graph, subject=peer)
+        await it.cluster.settled()
+        for node in (it.ada, it.cy, it.dan):
+            assert node.graph.set.revoked_peer_serial(Address.parse(wanda.address), peer) == UINT32_MAX
+
+
+async def test_a_wallet_promises_to_keep_what_was_published(autojump_clock: MockClock) -> None:
+    async with with_wallet() as (it, wanda):
+        asset = await it.ada.share("ex:trial ex:lowers ex:ldl .")
+        await it.ada.publish(asset)
+        await it.cluster.settled()
+        await wanda.does(it.bo, "ack", graph=asset.graph, reference=asset.reference)
+        await it.cluster.settled()
+        for node in it.awake:
+            promised = copies(node.graph.set, bytes.fromhex(asset.root[2:]), node.clock.now_ms())
+            assert Address.parse(wanda.address) in promised
+
+
+async def test_a_principal_with_its_key_in_a_node_takes_back_its_agents_words_as_its_own(
+    autojump_clock: MockClock,
+) -> None:
+    async with scene() as it:
+        helper = await it.cluster.add("helper")
+        await joins(it, helper, (await it.bo.face.delegate(str(helper.address), label="helper", rights=())).word)
+        asset = await helper.share("ex:said ex:by ex:an-assistant .")
+        await it.cluster.until_seen(asset, it.ada, it.bo, it.cy, it.dan)
+        await it.bo.face.retract(asset.graph, str(asset), reason="wrong", successor=None, erase=False)
+        await it.cluster.advance(seconds=5)
+        assert await it.level(asset) is None

@@ -156,7 +156,8 @@ Verdict(bytes32 graph,bytes32 quorum,string asset,uint32 version,bytes32 root,ad
 Roster(bytes32 graph,uint32 version,uint32 term,bytes32 parent,uint32 parentTerm,address owner,bytes32 quorum,uint32 quorumSerial,bytes32 members,bytes32 limits,bytes32 kept,bytes32 certificates,address signer)
 RegisterQuorum(bytes32 graph,bytes32 quorum,uint32 serial)
 ActFor(address principal,address agent,uint32 serial,string label,uint8 rights)
-Carry(address agent,string peer,uint32 serial,uint64 until)`.split("\n");
+Carry(address agent,string peer,uint32 serial,uint64 until)
+Prepare(bytes32 graph,bytes32 parent,string change,address approver)`.split("\n");
 export const STRUCTS = Object.fromEntries(TYPES.map((written) => {
   const [, name, fields] = /^(\w+)\((.*)\)$/.exec(written);
   return [name, { written, fields: fields.split(",").map((field) => ({ type: field.split(" ")[0], name: field.split(" ")[1] })) }];
