@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import coincurve
 import pytest
+from p2pmem_devnet.cluster_node import Asset
 from p2pmem_protocol.bodies import ContentRef, Sealed
 from p2pmem_protocol.content import check_canonical
 from p2pmem_protocol.credential import ActFor, Right
@@ -70,6 +71,7 @@ async def test_two_agents_of_one_principal_are_one_author_and_bar_it(autojump_cl
         graph = it.bo.graph
         now_ms = it.bo.clock.now_ms()
         content = check_canonical(b"<http://example.org/a> <http://example.org/b> <http://example.org/c> .\n")
+        assets: list[Asset] = []
         for helper in (agent("bo's first"), agent("bo's second")):
             acts = ActFor(graph.network, it.bo.address, helper.address, 1, "assistant", Right.all()).sign(it.bo.key)
             seal = Seal(
@@ -90,7 +92,9 @@ async def test_two_agents_of_one_principal_are_one_author_and_bar_it(autojump_cl
             assert mine.principal == str(it.bo.address)
             assert (mine.trust.level, mine.trust.n, mine.trust.approvals) == ("PartiallyVerified", 2, 1)
             assert await it.offered(about(it.dan.key).encode()) == {None}
-        await it.wake()
+            assets.append(Asset(it.cluster.graph, helper.address, "note", 1, f"0x{content.root.hex()}"))
+        for asset in assets:
+            assert await it.level(asset) is Trust.CONSENSUS_VERIFIED
         for node in it.awake:
             shown = await node.versions()
             assert [(each.trust.level, each.trust.n) for each in shown] == [("ConsensusVerified", 2)] * 2

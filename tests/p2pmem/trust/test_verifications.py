@@ -229,9 +229,10 @@ async def test_a_complete_certificate_stays_when_the_quorum_changes(autojump_clo
         # a rejection under the new quorum is shown beside it and takes nothing away
         assert await it.offer(it.ada, it.verdict(it.dan, asset, Decision.REJECT).encode()) is None
         await it.cluster.settled()
-        view = it.bo.view(asset)
+        view = await it.agreed(asset)
         assert view is not None
         assert (view.trust.level, len(view.trust.rejections)) == (Trust.CONSENSUS_VERIFIED, 1)
+        assert await it.level(half) is Trust.SELF_ATTESTED
 
 
 async def test_the_key_of_a_former_verifier_signs_nothing_that_counts(autojump_clock: MockClock) -> None:
@@ -247,8 +248,8 @@ async def test_the_key_of_a_former_verifier_signs_nothing_that_counts(autojump_c
         under_new = it.verdict(it.dan, open_)
         for verdict, reason in ((under_old, Reason.WRONG_QUORUM), (under_new, Reason.NOT_LISTED)):
             assert {await it.offer(node, verdict.encode()) for node in here} == {reason}
-        assert it.ada.trust(verified) is Trust.CONSENSUS_VERIFIED
-        assert it.ada.trust(open_) is Trust.SELF_ATTESTED
+        assert await it.level(verified) is Trust.CONSENSUS_VERIFIED
+        assert await it.level(open_) is Trust.SELF_ATTESTED
 
 
 async def test_what_rests_on_a_leaked_key_falls_when_it_is_removed_as_leaked(autojump_clock: MockClock) -> None:
@@ -267,10 +268,8 @@ async def test_what_rests_on_a_leaked_key_falls_when_it_is_removed_as_leaked(aut
         assert preview.trust[0].reference == asset.reference
         await it.cluster.settled()
         await it.change(change)
-        await it.wake()
-        for node in [it.ada, it.bo, it.dan, it.eve]:
-            assert node.trust(asset) is Trust.SELF_ATTESTED
-            assert node.trust(solid) is Trust.CONSENSUS_VERIFIED
+        assert await it.level(asset) is Trust.SELF_ATTESTED
+        assert await it.level(solid) is Trust.CONSENSUS_VERIFIED
 
 
 async def test_m_is_neither_0_nor_more_than_can_be_reached(autojump_clock: MockClock) -> None:
