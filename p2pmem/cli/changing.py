@@ -45,6 +45,10 @@ def members_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--durable-items", type=int, metavar="N", help="quota of each member: number of what stays")
     parser.add_argument("--content-bytes", type=int, metavar="BYTES", help="the largest content of one version")
     parser.add_argument("--dry-run", action="store_true", help="say what it would do, and sign nothing")
+
+
+def _prepare_arguments(parser: argparse.ArgumentParser) -> None:
+    members_arguments(parser)
     parser.add_argument("--prepare", action="store_true", help="as an approver: make one word of it for the owner")
 
 
@@ -74,7 +78,7 @@ async def mend(context: Context) -> Exit:
 
 async def _make(context: Context, change: MemberChange) -> Exit:
     name = await context.graph()
-    if context.args.prepare:
+    if getattr(context.args, "prepare", False):
         prepared = await context.face.prepare_members(name, change)
         context.out.answer(prepared, show_prepared_change(prepared))
     elif context.args.dry_run:
@@ -148,7 +152,7 @@ COMMANDS: Final = (
         "graph members",
         "show or change who is in a context graph, and how it works",
         members,
-        members_arguments,
+        _prepare_arguments,
         "Without a change it shows them. The owner's node signs a change; everything in one call is one step. What a "
         "removed member said goes on to count, unless its key leaked.",
     ),

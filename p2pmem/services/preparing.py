@@ -38,6 +38,7 @@ class Preparing:
         """What `approver` is to sign. Raises `MisuseError` for a change that cannot be, and for who is no approver."""
         head = _head(graph)
         _check_approver(graph, head, approver)
+        _check_is_the_owners(change)
         self._members.plan(graph, change)
         return Prepared(self._ledger.network, graph.id, head.id, _written(change), approver)
 
@@ -54,7 +55,9 @@ class Preparing:
     def change_of(self, word: str) -> tuple[LedgerGraph, MemberChange]:
         """The graph, and the change that its approver prepared on the roster that is its head. Raises as `read`."""
         graph, signed = self._read(word)
-        return graph, _change(signed)
+        change = _change(signed)
+        _check_is_the_owners(change)
+        return graph, change
 
     def _read(self, word: str) -> tuple[LedgerGraph, SignedPrepared]:
         signed = SignedPrepared.parse(word)
@@ -71,6 +74,7 @@ class Preparing:
     def _view(self, graph: LedgerGraph, signed: SignedPrepared) -> PreparedView:
         approver = signed.prepared.approver
         change = _change(signed)
+        _check_is_the_owners(change)
         return PreparedView(
             graph=str(graph.name),
             approver=str(approver),
@@ -91,6 +95,12 @@ def _check_approver(graph: LedgerGraph, head: Roster, approver: Address) -> None
     listed = head.body.by_address.get(approver)
     if listed is None or Role.APPROVER not in listed.roles:
         raise MisuseError(f"{approver} is no approver of {graph.name}: the owner gives that role")
+
+
+def _check_is_the_owners(change: MemberChange) -> None:
+    """An owner who signs without a look must not give away more than an owner can."""
+    if change.owner is not None or change.mend:
+        raise MisuseError("another owner is named, and a fork mended, by the root key alone: nobody prepares that")
 
 
 def _written(change: MemberChange) -> str:

@@ -70,6 +70,24 @@ async def test_only_an_approver_prepares_and_only_the_owners_node_signs(autojump
         assert (await it.ada.face.graph(graph)).quorum_m == 2
 
 
+async def test_nobody_prepares_what_the_root_key_alone_may_do(autojump_clock: MockClock) -> None:
+    async with scene() as it:
+        await with_approver(it)
+        graph, head = it.ada.graph, it.ada.graph.head
+        assert head is not None
+        takes_over = MemberChange(owner=str(it.bo.address))
+        for change in (takes_over, MemberChange(mend=True)):
+            with pytest.raises(MisuseError, match="nobody prepares that"):
+                await it.bo.face.prepare_members(it.cluster.graph, change)
+        # ada has the root key too, and is not to lose the graph by a word that she signs
+        text = f'{{"owner":"{it.bo.address}"}}'
+        word = str(Prepared(graph.network, graph.id, head.id, text, it.bo.address).sign(it.bo.key))
+        for ask in (it.ada.face.prepared_members, it.ada.face.sign_members):
+            with pytest.raises(MisuseError, match="nobody prepares that"):
+                await ask(word)
+        assert (await it.ada.face.graph(it.cluster.graph)).owner == str(it.ada.address)
+
+
 async def test_a_change_is_good_for_the_roster_that_it_was_prepared_on_alone(autojump_clock: MockClock) -> None:
     async with scene() as it:
         await with_approver(it)
