@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from p2pmem_devnet.cluster import Cluster, days, hours
 from p2pmem_protocol.errors import MisuseError
@@ -35,6 +37,18 @@ async def test_a_verified_version_is_verified_everywhere(cluster: Cluster) -> No
     assert await ada.verify(asset) is Trust.CONSENSUS_VERIFIED
     await cluster.settled()
     assert [node.trust(asset) for node in others] == [Trust.CONSENSUS_VERIFIED] * 3
+
+
+async def test_what_comes_later_and_ends_sooner_is_swept_when_it_ends(cluster: Cluster) -> None:
+    ada, *others = cluster.nodes
+    await ada.share("ex:a ex:lasts ex:long .", ttl=days(2))
+    await cluster.settled()
+    short = await ada.share("ex:b ex:lasts ex:not .", ttl=timedelta(seconds=30))
+    await cluster.settled()
+    swept = [node.inside.services.keeper.statistics().ended for node in others]
+    await cluster.advance(seconds=31)
+    assert [node.inside.services.keeper.statistics().ended for node in others] == [count + 1 for count in swept]
+    assert not any(node.sees(short) for node in cluster.nodes)
 
 
 async def test_what_ends_is_gone_from_every_face_at_that_instant(cluster: Cluster) -> None:
