@@ -414,6 +414,7 @@ class _Built:
         self._ledger.listen(self._keeper.heard)
         self._ledger.listen(self._exchange.heard)
         self._ledger.listen(self._duties.heard)
+        self._ledger.listen(self._sharing.heard)
         self._ledger.listen(self._verifying.heard)
         if self._watch is not None:
             self._ledger.listen(self._watch.heard)

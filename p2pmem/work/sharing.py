@@ -18,16 +18,18 @@ from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.limits import DAY_MS
 from p2pmem_protocol.names import Address, AssetKey, GraphId, VersionKey
+from p2pmem_protocol.records import AckRecord
 from p2pmem_protocol.view import Anchored, asset_view, copies
 
 from p2pmem.exchange.holdings import OWN
-from p2pmem.ledger.batch import Batch
+from p2pmem.ledger.batch import Batch, Delta
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.ledger.lifecycle import Transition
 from p2pmem.services.chain_facts import ChainFacts
 from p2pmem.services.drafting import Drafting, Ready as Sealed
 from p2pmem.services.signing import Signing
+from p2pmem.work.awaited import Awaited
 from p2pmem.work.outgoing import RETRY, InSet, Outgoing, Ready, classify_error
 
 
@@ -98,12 +100,24 @@ class SharingJobs:
         self._outgoing = outgoing
         self._facts = facts
         self._queue = queue
+        self._promises: Awaited[bytes] = Awaited()
+        """By root."""
         self.share: Handler[ShareArgs, SharedResult] = queue.handler(
             "share", version=1, retry=RETRY, classify=classify_error, concurrency=64
         )(self._share)
         self.publish: Handler[PublishArgs, PublishedResult] = queue.handler(
             "publish", version=1, retry=RETRY, classify=classify_error, concurrency=64
         )(self._publish)
+
+    def heard(self, delta: Delta) -> None:
+        """A change is on disk: wake who waits for a promise that has come."""
+        graph = self._ledger.graphs.get(delta.graph)
+        if graph is None or not self._promises.waits(delta.graph):
+            return
+        if delta.head_changed:
+            self._promises.notify_all(delta.graph)
+        records = [graph.set.record(item.id) for item in delta.entered if item.kind is Kind.ACK]
+        self._promises.notify(delta.graph, [record.root for record in records if isinstance(record, AckRecord)])
 
     async def _share(self, ctx: Context, args: ShareArgs) -> SharedResult:
         graph = self._ledger.graph(GraphId(args.graph))
@@ -223,12 +237,13 @@ class SharingJobs:
             held_by = copies(graph.set, root, self._ledger.clock.now_ms())
             return sum(not self._signing.holds(agent) for agent in held_by)
 
-        await ctx.wait_until(
-            "acks",
-            lambda: promised() >= needed(),
-            on=self._ledger.changed,
-            detail=lambda: f"{promised()} of {needed()} members promised to keep it",
-        )
+        with self._promises.signal(graph.id, root) as changed:
+            await ctx.wait_until(
+                "acks",
+                lambda: promised() >= needed(),
+                on=changed,
+                detail=lambda: f"{promised()} of {needed()} members promised to keep it",
+            )
 
     async def _wait_anchored(self, ctx: Context, graph: LedgerGraph, version: VersionKey) -> tuple[bytes | None, int]:
         if not self._facts.anchors(graph):

@@ -9,13 +9,11 @@ What a verifier does with a proposal is in `reviewing`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 import trio
-from p2pmem_jobs import Context, Handler, Job, Queue, Signal, WaitedTooLongError, codec
+from p2pmem_jobs import Context, Handler, Job, Queue, WaitedTooLongError, codec
 from p2pmem_protocol.bodies import Propose
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.evidence import Endorse, Evidence
@@ -31,6 +29,7 @@ from p2pmem.ledger.batch import Delta
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.services.signing import Signing
+from p2pmem.work.awaited import Awaited
 from p2pmem.work.outgoing import RETRY, Outgoing, Ready, classify_error
 
 DEADLINE_DEFAULT_MS: Final = 7 * DAY_MS
@@ -102,7 +101,7 @@ class VerifyingJobs:
         self._outgoing = outgoing
         self._queue = queue
         self._asking = trio.Lock()
-        self._waited_for: dict[GraphId, dict[AssetKey, Signal]] = {}
+        self._awaited: Awaited[AssetKey] = Awaited()
         self.endorse: Handler[EndorseArgs, SaidResult] = queue.handler(
             "endorse", version=1, retry=RETRY, classify=classify_error, concurrency=64
         )(self._endorse)
@@ -112,9 +111,10 @@ class VerifyingJobs:
 
     def heard(self, delta: Delta) -> None:
         """A change is on disk: wake who waits for a verification of what it touched."""
-        waited_for = self._waited_for.get(delta.graph, {})
-        for key in waited_for if delta.head_changed else delta.assets & waited_for.keys():
-            waited_for[key].notify()
+        if delta.head_changed:
+            self._awaited.notify_all(delta.graph)
+        else:
+            self._awaited.notify(delta.graph, delta.assets)
 
     # endorse
 
@@ -194,22 +194,11 @@ class VerifyingJobs:
 
         try:
             timeout_s = max(args.deadline_ms - now_ms, 0) / 1000
-            with self._signal(graph.id, key.asset) as changed:
+            with self._awaited.signal(graph.id, key.asset) as changed:
                 found = await ctx.wait_until(f"verdicts-{round_}", end, on=changed, timeout_s=timeout_s, detail=detail)
         except WaitedTooLongError:
             return False
         return found == "quorum"
-
-    @contextmanager
-    def _signal(self, graph: GraphId, key: AssetKey) -> Iterator[Signal]:
-        """Notified when this asset or the head changes: thousands may wait, and each looks only when it must."""
-        waited_for = self._waited_for.setdefault(graph, {})
-        signal = waited_for.setdefault(key, Signal())
-        try:
-            yield signal
-        finally:
-            if not len(signal):
-                waited_for.pop(key, None)
 
     def _report(self, graph: LedgerGraph, key: VersionKey) -> TrustReport | None:
         view = version_view(graph, key, self._ledger.clock.now_ms())
