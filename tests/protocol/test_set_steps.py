@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from p2pmem_protocol.bodies import RetractMode, Revoke
+from p2pmem_protocol.credential import Right
 from p2pmem_protocol.envelope import Item, decode_item
 from p2pmem_protocol.errors import Reason, RefusedError
 from p2pmem_protocol.holdings import Changes, Departure, Statistics
@@ -26,6 +27,7 @@ from tests.protocol.world import (
     ack,
     act_for,
     address,
+    anchor,
     endorse,
     envelope,
     propose,
@@ -451,3 +453,19 @@ def test_q1_an_older_one_pushes_out_and_lets_in_and_so_many_stay_aside(
     assert len(changes.left) == 2
     assert [gone.state for gone in changes.left].count(State.FORGOTTEN) == forgotten
     assert peer.set.is_crowded
+
+
+@pytest.mark.parametrize("right", list(Right))
+def test_d1_a_delegation_gives_the_kinds_of_its_rights_and_no_other(right: Right) -> None:
+    act = act_for("alice", "helper", rights=right)
+    claimed = anchor("alice", subject("alice")).body
+    items = {
+        share("helper", act=act): Right.SHARE,
+        publish("helper", act=act): Right.PUBLISH,
+        envelope(Kind.ANCHOR, "helper", claimed, T0, 0, act): Right.PUBLISH,
+        propose("helper", subject("alice"), Q, act=act): Right.PROPOSE,
+        retract("helper", act=act): Right.RETRACT,
+        envelope(Kind.ACK, "helper", ack("alice").body, T0, T0 + DAY, act): None,
+    }
+    for item, needed in items.items():
+        assert Peer(HEAD).give(item) is (None if right is needed else Reason.NOT_LISTED), item.kind
