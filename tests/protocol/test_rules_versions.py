@@ -407,8 +407,9 @@ def next_seal(version: int, root: str = "a", previous: str = "a") -> Seal:
 
 def test_a_seal_names_the_latest_root_or_is_refused() -> None:
     may_seal([], first_seal())
-    with pytest.raises(StaleVersionError):
-        may_seal([], next_seal(2))
+    for seal in (next_seal(2), next_seal(1), replace(first_seal(), version=2)):
+        with pytest.raises(StaleVersionError):
+            may_seal([], seal)
     latest = [subject("alice", 1), subject("alice", 2, "b")]
     may_seal(latest, next_seal(3, previous="b"))
     for seal in (next_seal(3, previous="a"), next_seal(2), next_seal(4, previous="b"), first_seal()):
