@@ -401,3 +401,14 @@ def test_h2_random_chains_in_random_orders_fold_to_what_the_rule_says(seed: int)
 
 def _may_act(rng: random.Random, parent: Roster) -> bool:
     return parent.header.term < 2 and rng.random() < 0.3
+
+
+def test_h2_of_many_headers_each_signature_is_read_unless_it_is_said_to_be_good() -> None:
+    good = child(FIRST).signed
+    forged = replace(good, signature=child(FIRST, "other").signed.signature)
+    chain = chain_of(FIRST)
+    with pytest.raises(RefusedError) as refused:
+        chain.add_all([forged])
+    assert refused.value.reason is Reason.WRONG_SIGNER
+    assert chain.add_all([forged], checked=True) == (forged,)
+    assert ROOT_ACTS_MAX == 8

@@ -213,3 +213,15 @@ def test_a_part_may_be_longer_than_an_envelope() -> None:
     body = Body(members, LIMITS, kept)
     assert min(len(body.parts.kept), len(body.parts.members)) > ITEM_BYTES_MAX
     assert read(body) == body
+
+
+def test_roles_have_these_numbers_and_limits_these_defaults() -> None:
+    assert [(role.name, int(role)) for role in Role] == [
+        ("READER", 1),
+        ("WRITER", 2),
+        ("ENDORSER", 4),
+        ("VERIFIER", 8),
+        ("APPROVER", 16),
+    ]
+    assert (LIMITS.acks_min, LIMITS.chain) == (0, 0)
+    assert HEADER_BYTES_MAX == 1_024

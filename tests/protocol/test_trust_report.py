@@ -168,6 +168,11 @@ def test_a_kept_certificate_that_is_not_complete_keeps_nothing(broken: str) -> N
     assert report.level is Trust.SELF_ATTESTED
 
 
+def test_a_floor_asks_for_no_m_unless_it_is_told_to() -> None:
+    assert Floor() == Floor(Trust.SELF_ATTESTED, 0)
+    assert [int(level) for level in Trust] == [0, 1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("level", Trust)
 def test_a_level_is_read_as_it_is_written(level: Trust) -> None:
     for word in (level.word, level.name, level.name.lower()):
