@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
+import itertools
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import p2pmem
 from p2pmem.api.problems import EXIT_MEANINGS, BadRequestError, Exit
@@ -94,12 +95,40 @@ class Command:
     offline: bool = False
 
 
+class UsageError(BadRequestError):
+    """The words of a command line are not ones that its parser takes."""
+
+
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
+    """Raises `UsageError` for what is wrong, and takes options between positional arguments wherever they stand."""
+
+    _within: bool = False
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        # so that `--ttl -5m` is heard as a duration that cannot be, and not as an option that nobody knows
+        self._negative_number_matcher = re.compile(r"-\.?[0-9]")
 
     def error(self, message: str) -> NoReturn:
-        print(f"{self.prog}: {message} (see `{self.prog} --help`)", file=sys.stderr)
-        raise SystemExit(Exit.MISUSE.value)
+        raise UsageError(f"{self.prog}: {message} (see `{self.prog} --help`)")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As of argparse, which by itself gives an argument that may be missing up at the first option."""
+        if self._within or not self._may_miss_a_positional():
+            return super().parse_known_args(args, namespace)
+        self._within = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._within = False
+
+    def _may_miss_a_positional(self) -> bool:
+        return any(not action.option_strings and action.nargs in ("?", "*") for action in self._actions)
+
+
+def asks_for_json(arguments: Sequence[str]) -> bool:
+    """Whether `--json` is among the options of a command line, be the rest of it right or wrong."""
+    return "--json" in itertools.takewhile(lambda word: word != "--", arguments)
 
 
 def make_parser(commands: Sequence[Command]) -> Parser:

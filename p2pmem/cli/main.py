@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from p2pmem.api.codec import dumps
 from p2pmem.api.problems import BUG, Exit, problem_of, row_of
 from p2pmem.cli import changing, checking, following, graphs, here, memory, peers, reading, trusting, wallets
-from p2pmem.cli.command import Command, Context, make_parser
+from p2pmem.cli.command import Command, Context, UsageError, asks_for_json, make_parser
 from p2pmem.cli.output import Output
 from p2pmem.face import NewMember
 from p2pmem.home import Home
@@ -33,12 +33,16 @@ NAMES_OF_FILES = frozenset({"home", "file", "content", "head"})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code. Never raises but `SystemExit` of `--help` and of wrong usage."""
-    parser = make_parser(COMMANDS)
-    args = parser.parse_args(arguments)
-    for name, value in vars(args).items():
-        if name not in NAMES_OF_FILES and not _is_text(value):
-            parser.error(f"{name.replace('_', '-')} holds bytes that are no UTF-8: {value!r}")
+    """Run one command and return its exit code. Never raises but `SystemExit` of `--help` and `--version`."""
+    words = sys.argv[1:] if arguments is None else arguments
+    try:
+        parser = make_parser(COMMANDS)
+        args = parser.parse_args(words)
+        for name, value in vars(args).items():
+            if name not in NAMES_OF_FILES and not _is_text(value):
+                parser.error(f"{name.replace('_', '-')} holds bytes that are no UTF-8: {value!r}")
+    except UsageError as error:
+        return _failed(Output(json=asks_for_json(words)), error)
     context = Context(args, Output(json=args.json), Home.find(args.home))
     try:
         code = _run(args.command, context)
@@ -50,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK.value
     except Exception as error:
-        return _failed(context, error)
+        return _failed(context.out, error)
     return code.value
 
 
@@ -89,20 +93,21 @@ def _interrupted(context: Context) -> int:
     return Exit.INTERRUPTED.value
 
 
-def _failed(context: Context, raised: Exception) -> int:
+def _failed(out: Output, raised: Exception) -> int:
     """One line that says what, where and what to do; for a mistake of ours also where it was made."""
     errors = _leaves(raised)
     error = next((it for it in errors if row_of(it) is not BUG), errors[0])
     row = row_of(error)
     if row is BUG:
         traceback.print_exception(raised)
-    if context.out.json:
+    if out.json:
         _, body = problem_of(error)
-        context.out.note(dumps(body))
+        out.note(dumps(body))
     elif row is BUG:
-        context.out.note(f"p2pmem: {type(error).__name__}: this is a mistake in p2pmem; please report it")
+        out.note(f"p2pmem: {type(error).__name__}: this is a mistake in p2pmem; please report it")
     else:
-        context.out.note(f"p2pmem: {' '.join(str(error).split())}")
+        whose = "" if isinstance(error, UsageError) else "p2pmem: "
+        out.note(f"{whose}{' '.join(str(error).split())}")
     return row.exit.value
 
 

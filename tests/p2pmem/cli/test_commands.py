@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from p2pmem.api.codec import decode, encode
 from p2pmem.api.problems import EXIT_MEANINGS, Exit
@@ -350,6 +351,34 @@ async def test_a_draft_comes_from_a_file_whose_extension_says_its_format(node: N
         assert name_of_call == "draft"
         assert call["format"] == media_type
         assert (call["base"], call["replace"], call["data"]) == ("x:", True, b"<x:s> <x:p> <x:o> .\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["x", "--graph", "findings", "FILE"],
+        ["x", "--json", "FILE"],
+        ["x", "--replace", "FILE", "--format", "turtle"],
+        ["--graph", GRAPH, "x", "FILE", "--json"],
+        ["--", "x", "FILE"],
+    ],
+    ids=" ".join,
+)
+async def test_options_stand_where_one_likes_between_the_name_of_a_draft_and_its_file(
+    node: Node, tmp_path: Path, words: list[str]
+) -> None:
+    await node.founded()
+    (tmp_path / "ok.ttl").write_bytes(b"<x:s> <x:p> <x:o> .\n")
+    command = ["draft", *(str(tmp_path / "ok.ttl") if word == "FILE" else word for word in words)]
+    said = await trio.to_thread.run_sync(run_here, node.capsys, "--home", str(node.home.data_dir), *command)
+    assert said.code == 0, said.err
+    assert [it.reference for it in await node.face.drafts(None)] == [f"{AGENT}/x"]
+
+
+async def test_a_query_may_stand_before_or_after_its_options(node: Node) -> None:
+    await node.founded()
+    for words in (["ASK {}", "--graph", GRAPH], ["--graph", GRAPH, "ASK {}"]):
+        assert (await node("query", *words)).out == "yes\n"
 
 
 async def test_the_bytes_of_a_version_come_out_as_they_are(node: Node, tmp_path: Path) -> None:

@@ -36,7 +36,10 @@ def one_line(said: Said) -> str:
         (["graph", "create"], "required: SLUG"),
         (["share", "x", "--ttl", "soon"], "'soon' is no duration"),
         (["share", "x", "--ttl", "0s"], "no duration above 0"),
+        (["share", "x", "--ttl", "-5m"], "'-5m' is no duration"),
         (["share", "x", "--tt", "1s"], "unrecognized arguments"),
+        (["draft", "x", "a.ttl", "b.ttl"], "unrecognized arguments: b.ttl"),
+        (["draft"], "required: NAME"),
         (["versions", "--layer", "all"], "working, shared, published"),
         (["job", "resolve", "j", "--as", "maybe"], "invalid choice"),
         (["job", "list", "--limit", "many"], "invalid int"),
@@ -52,6 +55,11 @@ def test_wrong_usage_is_one_line(capsys: pytest.CaptureFixture[str], words: list
     assert said.code == Exit.MISUSE
     assert says in one_line(said)
     assert "--help" in said.err
+    for as_json in (run_here(capsys, "--json", *words), run_here(capsys, *words, "--json")):
+        assert as_json.code == Exit.MISUSE
+        problem = json.loads(one_line(as_json))["error"]
+        assert problem["code"] == "bad-request"
+        assert says in problem["message"]
 
 
 @pytest.mark.parametrize(
