@@ -116,7 +116,10 @@ class NodeStatus:
 
 @dataclass(frozen=True, slots=True)
 class DraftView:
-    """A draft and, once sealed, what was sealed. `edited` is true when content changed after sealing."""
+    """A draft and, once sealed, what was sealed. `edited` is true when content changed after sealing.
+
+    `warnings` say what to know of what was just written; they are not kept.
+    """
 
     graph: str
     reference: str
@@ -128,6 +131,7 @@ class DraftView:
     version: int
     root: str
     updated_ms: int
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +179,8 @@ class JobView:
 
     `result` is a JSON value when it succeeded; `waiting_for` says in words what is missing. `agent` is whose job it is.
     `next_try_ms`: a queued job begins no sooner; 0: as soon as it can. `position`: the last change that this shows, in
-    what `watch_job` tells, and 0 elsewhere.
+    what `watch_job` tells, and 0 elsewhere. `warnings` say what to know of data that were just handed in with it; they
+    are not kept.
     """
 
     id: str
@@ -193,6 +198,7 @@ class JobView:
     agent: str = ""
     next_try_ms: int = 0
     position: int = 0
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,13 +466,28 @@ class Face(Protocol):
         """Let a peer in again, and forget what led to its ban."""
 
     async def draft(
-        self, graph: str, name: str, data: bytes, *, format: str | None, base: str | None, subgraph: str, replace: bool
+        self,
+        graph: str,
+        name: str,
+        data: bytes,
+        *,
+        format: str | None,
+        base: str | None,
+        subgraph: str,
+        replace: bool,
+        merge_graphs: bool = False,
+        file: str | None = None,
     ) -> DraftView:
-        """Write to a private draft. Additive, unless `replace`."""
+        """Write to a private draft. Additive, unless `replace`.
+
+        Without `base`, relative IRIs become ones that only this asset has. `merge_graphs` asserts all that named graphs
+        say. `file` is what messages call the data; without it, the name of the draft.
+        """
 
     async def drafts(self, graph: str | None) -> tuple[DraftView, ...]: ...
 
-    async def discard(self, graph: str, name: str) -> None: ...
+    async def discard(self, graph: str, name: str) -> None:
+        """Delete a draft. `NotFoundError` where there is none."""
 
     async def seal(self, graph: str, name: str) -> DraftView: ...
 
@@ -486,13 +507,21 @@ class Face(Protocol):
         base: str | None,
         subgraph: str,
         ttl_ms: int | None,
+        merge_graphs: bool = False,
+        file: str | None = None,
     ) -> JobView:
         """Share statements as the next version of an asset at once, without a draft. `ttl_ms` None: the default.
+
+        The data are read as by `draft`.
 
         Raises a `MisuseError` when they cannot be; then nothing is shared, and there is no job.
         """
 
-    async def publish(self, graph: str, reference: str) -> JobView: ...
+    async def publish(self, graph: str, reference: str) -> JobView:
+        """Publish a draft, sealed if it is not, or what was shared.
+
+        Raises a `MisuseError` when it cannot be; then there is no job.
+        """
 
     async def endorse(self, graph: str, reference: str, *, reason: str, withdraw: bool) -> JobView: ...
 

@@ -24,7 +24,8 @@ class SignRequest:
     roster     graph, change                                the next roster, as its owner or root key
                prepared                                     the same, of a change that an approver prepared
     prepare    graph, change                                one word for the owner, as an approver
-    seal       graph, name, data, format, subgraph          a draft: with data, written first in place of the old
+    seal       graph, name, data, format, base, subgraph,   a draft: with data, written first in place of the old
+               merge_graphs
     share      graph, name, ttl_ms                          what is sealed
     publish    graph, name                                  what is sealed, or was shared
     endorse    graph, reference, reason, withdraw
@@ -44,7 +45,9 @@ class SignRequest:
     name: str = ""
     data: str | None = None
     format: str | None = None
+    base: str | None = None
     subgraph: str = ""
+    merge_graphs: bool = False
     reference: str = ""
     reason: str = ""
     decision: str = ""
@@ -64,13 +67,17 @@ class SignRequest:
 
 @dataclass(frozen=True, slots=True)
 class SignView:
-    """A statement that waits for its signature until `until_ms`. `typed_data` is what `eth_signTypedData_v4` takes."""
+    """A statement that waits for its signature until `until_ms`. `typed_data` is what `eth_signTypedData_v4` takes.
+
+    `warnings` say what to know of it before one signs.
+    """
 
     id: str
     action: str
     agent: str
     typed_data: dict[str, object]
     until_ms: int
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,7 +161,17 @@ class HttpFace:
         await self._request("unban_peer", peer=peer)
 
     async def draft(
-        self, graph: str, name: str, data: bytes, *, format: str | None, base: str | None, subgraph: str, replace: bool
+        self,
+        graph: str,
+        name: str,
+        data: bytes,
+        *,
+        format: str | None,
+        base: str | None,
+        subgraph: str,
+        replace: bool,
+        merge_graphs: bool = False,
+        file: str | None = None,
     ) -> DraftView:
         return await self._ask(
             DraftView,
@@ -173,6 +183,8 @@ class HttpFace:
             base=base,
             subgraph=subgraph,
             replace=replace,
+            merge_graphs=merge_graphs,
+            file=file,
         )
 
     async def drafts(self, graph: str | None) -> tuple[DraftView, ...]:
@@ -197,6 +209,8 @@ class HttpFace:
         base: str | None,
         subgraph: str,
         ttl_ms: int | None,
+        merge_graphs: bool = False,
+        file: str | None = None,
     ) -> JobView:
         return await self._ask(
             JobView,
@@ -208,6 +222,8 @@ class HttpFace:
             base=base,
             subgraph=subgraph,
             ttl_ms=ttl_ms,
+            merge_graphs=merge_graphs,
+            file=file,
         )
 
     async def publish(self, graph: str, reference: str) -> JobView:

@@ -209,12 +209,14 @@ _TABLE: Final = (
     Call("peer", "GET", "/v1/peers/{peer}"),
     Call("ban_peer", "POST", "/v1/peers/{peer}/ban"),
     Call("unban_peer", "POST", "/v1/peers/{peer}/unban"),
-    Call("draft", "POST", "/v1/drafts", file="data", defaults={"subgraph": "", "replace": False}),
+    Call(
+        "draft", "POST", "/v1/drafts", file="data", defaults={"subgraph": "", "replace": False, "merge_graphs": False}
+    ),
     Call("drafts", "GET", "/v1/drafts", wrap="drafts"),
     Call("discard", "DELETE", "/v1/drafts"),
     Call("seal", "POST", "/v1/drafts/seal"),
     Call("share", "POST", "/v1/share"),
-    Call("share_data", "POST", "/v1/share/data", file="data", defaults={"subgraph": ""}),
+    Call("share_data", "POST", "/v1/share/data", file="data", defaults={"subgraph": "", "merge_graphs": False}),
     Call("publish", "POST", "/v1/publish"),
     Call("endorse", "POST", "/v1/endorse", defaults={"reason": "", "withdraw": False}),
     Call("verify", "POST", "/v1/verify"),

@@ -29,6 +29,7 @@ def _draft_arguments(parser: argparse.ArgumentParser) -> None:
         "--format", help="turtle, n-triples, n-quads, trig, json-ld, rdf/xml; without, it is recognised"
     )
     parser.add_argument("--base", metavar="IRI", help="what relative IRIs are relative to")
+    parser.add_argument("--merge-graphs", action="store_true", help="assert also what is in named graphs, as one graph")
     parser.add_argument("--subgraph", default="", help="a part of the context graph to put it into")
     parser.add_argument("--replace", action="store_true", help="in place of what the draft holds, not in addition")
 
@@ -44,8 +45,11 @@ async def draft(context: Context) -> Exit:
         base=args.base,
         subgraph=args.subgraph,
         replace=args.replace,
+        merge_graphs=args.merge_graphs,
+        file="standard input" if args.file == STANDARD_INPUT else args.file,
     )
     context.out.answer(view, show_draft(view))
+    context.out.warn(view.warnings)
     return Exit.OK
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from p2pmem.api.codec import dumps
+from p2pmem.cli.words import clean
 
 
 class Output:
@@ -33,6 +34,12 @@ class Output:
         """Something that a person should know, and no program needs."""
         self._end_progress()
         print(text, file=sys.stderr)
+
+    def warn(self, warnings: Iterable[str]) -> None:
+        """What a person should look at; in JSON the answer has it."""
+        if not self.json:
+            for warning in warnings:
+                self.note(f"warning: {clean(warning)}")
 
     def progress(self, text: str) -> None:
         """Where a wait stands. On a terminal one line that changes; otherwise a line for each change; none in JSON."""

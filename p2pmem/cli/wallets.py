@@ -79,6 +79,7 @@ async def sign_prepare(context: Context) -> Exit:
     else:
         shown = f"{show_prepared(view)}\n{json.dumps(view.typed_data)}"
     context.out.answer(view, shown)
+    context.out.warn(view.warnings)
     return Exit.OK
 
 

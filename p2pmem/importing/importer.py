@@ -91,6 +91,7 @@ class Imports(Protocol):
         base: str | None = None,
         merge_graphs: bool = False,
         name: str | None = None,
+        fallback_base: str | None = None,
     ) -> Imported: ...
 
 
@@ -119,10 +120,11 @@ class InlineImporter:
         base: str | None = None,
         merge_graphs: bool = False,
         name: str | None = None,
+        fallback_base: str | None = None,
     ) -> Imported:
         """As `Importer.load`. Blocks; the one checkpoint is before anything is done."""
         await trio.lowlevel.checkpoint()
-        request = _request(source, format, base, merge_graphs, name)
+        request = _request(source, format, base, merge_graphs, name, fallback_base)
         return import_bytes(_read(source, request.name, self._limits.input_bytes), request)
 
 
@@ -164,18 +166,20 @@ class Importer:
         base: str | None = None,
         merge_graphs: bool = False,
         name: str | None = None,
+        fallback_base: str | None = None,
     ) -> Imported:
         """The content of a file, or of bytes.
 
         `format` is a title, a media type or an extension; without it the extension of the file decides, then its first
-        words. `base` resolves relative IRIs; `parsing` says what happens without one, and what `merge_graphs` does.
+        words. `base` resolves relative IRIs, `fallback_base` does where nobody chose one; `parsing` says what happens
+        without either, and what `merge_graphs` does.
         `name` is what messages and the choice of a format call it; a path has its own.
 
         Waits while as many imports run as there are workers. Raises a subclass of ImportingError for what is wrong
         with the file, WorkerUnavailableError where no process can be started. Cancelled, it ends the worker that was
         at it, and nothing is left behind.
         """
-        request = _request(source, format, base, merge_graphs, name)
+        request = _request(source, format, base, merge_graphs, name, fallback_base)
         async with self._slots:
             data = await trio.to_thread.run_sync(
                 _read, source, request.name, self._limits.input_bytes, abandon_on_cancel=True
@@ -308,13 +312,18 @@ def _import_paths() -> list[str]:
 
 
 def _request(
-    source: Source, format: str | Format | None, base: str | None, merge_graphs: bool, name: str | None
+    source: Source,
+    format: str | Format | None,
+    base: str | None,
+    merge_graphs: bool,
+    name: str | None,
+    fallback_base: str | None,
 ) -> Request:
     if name is None:
         name = "the input" if isinstance(source, bytes) else os.path.basename(os.fspath(source)) or os.fspath(source)
     if isinstance(format, str):
         format = Format.parse(format)
-    return Request(name, format, base, merge_graphs)
+    return Request(name, format, base, merge_graphs, fallback_base)
 
 
 def _read(source: Source, name: str, bytes_max: int) -> bytes:

@@ -8,7 +8,7 @@ Rules, beside those of content itself:
   against `https://p2pmem.invalid/<first 32 hex digits of the file's SHA-256>/`. The domain can never exist (RFC 2606);
   the hash keeps `<#me>` of two people apart, and says nothing of where the file lay. It changes with the file, so
   whoever means to write a next version gives a base, as the node does with the name of the asset. A warning says when
-  the default was used.
+  the caller chose none and the file has relative IRIs.
 * **Named graphs** are refused, unless the caller asks to merge them: content has one graph, and to merge is to assert
   what the file may only quote. Merging is reported as a warning.
 * **JSON-LD** contexts are inline. A remote one is never fetched, whatever its scheme.
@@ -21,7 +21,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -68,17 +68,23 @@ _PACKED: Final = (
 _DECLARED: Final = re.compile(rb"<\?xml[^>]{0,200}?encoding\s*=\s*[\"']([A-Za-z0-9._-]+)[\"']")
 _ENTITY: Final = re.compile(rb"<!ENTITY\s+(%\s+)?[^\s\"'>]+\s+(?:\"([^\"]*)\"|'([^']*)'|(SYSTEM|PUBLIC))")
 _WITHIN_ENTITY: Final = re.compile(rb"&(?!#|amp;|lt;|gt;|quot;|apos;)|%[A-Za-z]+;")
+_NO_HOST: Final = "https://p2pmem.invalid/"
+_UNDER_NO_HOST: Final = re.compile(rf"<({re.escape(_NO_HOST)}[^>]*)>")
 _POSITION: Final = re.compile(r"^Parser error (?:at|between) .*?: |\s*\(line \d+\)$")
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked of a parser beside the bytes. `name` is what messages call the file."""
+    """What is asked of a parser beside the bytes. `name` is what messages call the file.
+
+    `base` is what the caller chose, `fallback_base` what relative IRIs are relative to where he chose nothing.
+    """
 
     name: str
     format: Format | None = None
     base: str | None = None
     merge_graphs: bool = False
+    fallback_base: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +103,7 @@ def import_bytes(data: bytes, request: Request) -> Imported:
     form = choose(request.name, text, request.format)
     if form is Format.RDF_XML:
         _check_xml(text, request.name)
-    base = _checked_base(request.base, data, request.name)
+    base = _checked_base(request.fallback_base if request.base is None else request.base, data, request.name)
     warnings: list[str] = []
     lines = _lines(_statements(text, form, base, request.name), request, warnings)
     if not lines:
@@ -106,8 +112,12 @@ def import_bytes(data: bytes, request: Request) -> Imported:
         content = content_of_lines(lines)
     except RefusedError as refused:
         raise InputRefusedError(f"{request.name}: {refused}", refused.reason) from None
-    if request.base is None and any(base in line for line in lines):
-        warnings.append(f"{request.name} has relative IRIs; they became {base}... Give a base to choose your own")
+    became = _from_relative(lines, text) if request.base is None else None
+    if became is not None:
+        warnings.append(
+            f"{request.name}: has relative IRIs, and one of them became <{became}>: choose with --base what they are "
+            "relative to"
+        )
     return Imported(content, form, base, tuple(warnings))
 
 
@@ -148,12 +158,18 @@ def _wide_encoding(data: bytes) -> str | None:
 
 def _checked_base(asked: str | None, data: bytes, name: str) -> str:
     if asked is None:
-        return f"https://p2pmem.invalid/{hashlib.sha256(data).hexdigest()[:32]}/"
+        return f"{_NO_HOST}{hashlib.sha256(data).hexdigest()[:32]}/"
     try:
         ox.NamedNode(asked)
     except ValueError as error:
         raise BadBaseError(f"{name}: the base {asked!r} is not an absolute IRI ({error}): give one") from None
     return asked
+
+
+def _from_relative(lines: Iterable[str], text: bytes) -> str | None:
+    """An IRI under the host of bases that nobody chose, and that the file does not write out itself."""
+    found = {iri for line in lines if _NO_HOST in line for iri in _UNDER_NO_HOST.findall(line)}
+    return min((iri for iri in found if iri.encode() not in text), default=None)
 
 
 def _check_xml(text: bytes, name: str) -> None:
@@ -198,7 +214,8 @@ def _lines(quads: Iterator[ox.Quad], request: Request, warnings: list[str]) -> s
         if graphs and not request.merge_graphs:
             raise NamedGraphError(
                 f"{request.name}: has statements in the named graph {min(graphs)}, and content has one graph: "
-                "move them to the default graph, or ask to merge the graphs (all statements are then asserted)"
+                "move them to the default graph, or merge the graphs with --merge-graphs (all statements are then "
+                "asserted)"
             )
         merged |= graphs
         written = ox.serialize((quad.triple for quad in batch), format=ox.RdfFormat.N_TRIPLES)
@@ -213,7 +230,9 @@ def _lines(quads: Iterator[ox.Quad], request: Request, warnings: list[str]) -> s
                 "split it into several files"
             )
     if merged:
-        warnings.append(f"{request.name}: {len(merged)} named graphs were merged into one; their names are lost")
+        warnings.append(
+            f"{request.name}: {_graphs(len(merged))} merged into the one that content has; {_names(len(merged))}"
+        )
     return lines
 
 
@@ -256,6 +275,14 @@ def _remote_context(text: bytes) -> str:
                     return repr(_short(context))
             todo += item.values()
     return "of the file"
+
+
+def _graphs(number: int) -> str:
+    return "1 named graph was" if number == 1 else f"{number} named graphs were"
+
+
+def _names(number: int) -> str:
+    return "its name is lost" if number == 1 else "their names are lost"
 
 
 def _hint_if_empty(form: Format) -> str:

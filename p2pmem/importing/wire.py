@@ -99,7 +99,7 @@ def request_head(request: Request, cpu_seconds: int) -> dict[str, Any]:
 def parse_request(head: bytes) -> tuple[Request, int]:
     fields = json.loads(head)
     form = Format[fields["format"]] if fields["format"] is not None else None
-    request = Request(fields["name"], form, fields["base"], fields["merge_graphs"])
+    request = Request(fields["name"], form, fields["base"], fields["merge_graphs"], fields["fallback_base"])
     return request, int(fields["cpu_seconds"])
 
 

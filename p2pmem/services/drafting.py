@@ -45,6 +45,33 @@ _PLAIN_BYTES_MAX: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
+class Reading:
+    """How an agent's data are to be read. `file` is what messages call them: without, the asset's name."""
+
+    format: str | None = None
+    base: str | None = None
+    subgraph: str = ""
+    merge_graphs: bool = False
+    file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What data say, and what their author should know of it before he signs."""
+
+    content: Content
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A draft as it is on disk, and what its author should know of what was just written to it."""
+
+    draft: Draft
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Ready:
     """A sealed version that may go out. `draft` is what moves when it does; None when there is none."""
 
@@ -77,14 +104,13 @@ class Drafting:
         agent: Address,
         name: str,
         data: bytes,
+        how: Reading,
         *,
-        format: str | None = None,
-        base: str | None = None,
-        subgraph: str = "",
         replace_all: bool = False,
-    ) -> Draft:
+    ) -> Written:
         """Add statements to a draft, or replace them. Raises an `ImportingError` for what is wrong with the data."""
-        content = await self.read(graph, agent, name, data, format=format, base=base, subgraph=subgraph)
+        read = await self.read(graph, agent, name, data, how)
+        content = read.content
         key = AssetKey(agent, name)
         before = self.get(graph.id, key)
         if before is not None and not replace_all:
@@ -94,7 +120,7 @@ class Drafting:
             graph.id,
             agent,
             name,
-            subgraph or (before.subgraph if before else ""),
+            how.subgraph or (before.subgraph if before else ""),
             content.data,
             before.seal if before else None,
             before.sealed_hash if before else None,
@@ -106,29 +132,24 @@ class Drafting:
             batch.step(graph.id, key, version, Transition.CREATE if version == 1 else Transition.UPDATE, agent, None)
         batch.event(graph.id, "drafted", [key])
         await self._ledger.commit(batch, lambda connection: drafts.write_draft(connection, draft))
-        return draft
+        return Written(draft, read.warnings)
 
-    async def read(
-        self,
-        graph: LedgerGraph,
-        agent: Address,
-        name: str,
-        data: bytes,
-        *,
-        format: str | None = None,
-        base: str | None = None,
-        subgraph: str = "",
-    ) -> Content:
+    async def read(self, graph: LedgerGraph, agent: Address, name: str, data: bytes, how: Reading) -> Read:
         """Content from an agent's data. Raises an `ImportingError` for what is wrong with it."""
         check_name(name)
-        check_subgraph(subgraph)
-        plain = read_plain(data, format)
+        check_subgraph(how.subgraph)
+        plain = read_plain(data, how.format)
         if plain is not None:
-            return plain
+            return Read(plain)
         imported = await self._imports.load(
-            data, format=format, base=base or default_base(graph, agent, name), name=name
+            data,
+            format=how.format,
+            base=how.base,
+            merge_graphs=how.merge_graphs,
+            name=how.file or name,
+            fallback_base=default_base(graph, agent, name),
         )
-        return imported.content
+        return Read(imported.content, imported.warnings)
 
     def get(self, graph: GraphId, key: AssetKey) -> Draft | None:
         return self._ledger.database.read(
@@ -251,9 +272,8 @@ class Drafting:
             drafts.delete_draft_of(connection, ready.draft)
 
     async def discard(self, graph: LedgerGraph, key: AssetKey) -> None:
-        """Delete a draft. Discarding twice is discarding once."""
-        if self.get(graph.id, key) is None:
-            return
+        """Delete a draft. Raises `NoSuchDraftError` where there is none."""
+        self._draft(graph, key)
         batch = Batch(self._ledger.clock.now_ms(), SELF)
         version = self.previous(graph, key).version + 1
         batch.step(graph.id, key, version, Transition.DISCARD, key.author, None)

@@ -26,7 +26,7 @@ from p2pmem_protocol.names import Address
 
 from p2pmem.face import JobEffectView, JobEventView, JobStepView, JobStory, JobView, JobWaitView, NotFoundError
 from p2pmem.services.absent import Absent
-from p2pmem.services.showing import Showing, agent_of
+from p2pmem.services.showing import Showing, agent_of, in_words
 
 WAIT_MS_MAX: Final = 10 * 60 * 1000
 JOBS_MAX: Final = 1_000
@@ -104,7 +104,9 @@ class JobDesk:
             shown = replace(shown, progress=story.progress.text)
         return JobStory(
             job=shown,
-            events=tuple(JobEventView(it.at_ms, it.attempt, it.state.value, it.reason) for it in story.events),
+            events=tuple(
+                JobEventView(it.at_ms, it.attempt, it.state.value, in_words(it.reason)) for it in story.events
+            ),
             steps=tuple(JobStepView(it.name, it.attempt, it.ended_ms) for it in story.steps if it.what == STEP),
             effects=tuple(
                 JobEffectView(it.key, it.note, it.state, it.intended_ms, it.done_ms or 0) for it in story.effects

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace as with_fields
 from typing import Any, Final
 
 import trio
@@ -53,6 +54,7 @@ from p2pmem.ledger.ledger import Ledger
 from p2pmem.services.absent import Absent
 from p2pmem.services.certifying import statement_proof
 from p2pmem.services.delegating import rights_of, subject_of
+from p2pmem.services.drafting import Reading
 from p2pmem.services.finding import find_readable, find_version
 from p2pmem.services.job_desk import JobDesk
 from p2pmem.services.member_desk import founding_of, roles_of
@@ -236,22 +238,24 @@ class NodeFace:
     # Working memory
 
     async def draft(
-        self, graph: str, name: str, data: bytes, *, format: str | None, base: str | None, subgraph: str, replace: bool
+        self,
+        graph: str,
+        name: str,
+        data: bytes,
+        *,
+        format: str | None,
+        base: str | None,
+        subgraph: str,
+        replace: bool,
+        merge_graphs: bool = False,
+        file: str | None = None,
     ) -> DraftView:
         s = self._s
         found = self._named(graph)
-        draft = await s.drafting.write(
-            found,
-            self._agent,
-            check_name(name),
-            data,
-            format=format,
-            base=base,
-            subgraph=subgraph,
-            replace_all=replace,
-        )
+        how = Reading(format, base, subgraph, merge_graphs, file)
+        written = await s.drafting.write(found, self._agent, check_name(name), data, how, replace_all=replace)
         await self._seen(s.ledger.position)
-        return s.showing.draft(found, draft)
+        return with_fields(s.showing.draft(found, written.draft), warnings=written.warnings)
 
     async def drafts(self, graph: str | None) -> tuple[DraftView, ...]:
         s = self._s
@@ -291,14 +295,17 @@ class NodeFace:
         base: str | None,
         subgraph: str,
         ttl_ms: int | None,
+        merge_graphs: bool = False,
+        file: str | None = None,
     ) -> JobView:
         s = self._s
         found = self._named(graph)
         agent = self._agent
-        content = await s.drafting.read(found, agent, name, data, format=format, base=base, subgraph=subgraph)
+        read = await s.drafting.read(found, agent, name, data, Reading(format, base, subgraph, merge_graphs, file))
         await self._have_room(found)
         args = ShareArgs(found.id, bytes(agent), name, ttl_ms)
-        return await self._shared(await s.sharing.share_at_once(args, NewContent(content, subgraph)))
+        shared = await self._shared(await s.sharing.share_at_once(args, NewContent(read.content, subgraph)))
+        return with_fields(shared, warnings=read.warnings)
 
     async def _shared(self, record: JobRecord) -> JobView:
         await self._seen(self._s.ledger.position)
@@ -307,9 +314,10 @@ class NodeFace:
     async def publish(self, graph: str, reference: str) -> JobView:
         s = self._s
         found = self._named(graph)
-        key, _ = parse_reference(reference, self._agent)
+        key, number = parse_reference(reference, self._agent)
         if not s.signing.holds(key.author):
             raise MisuseError(f"only the author publishes: {key} is by {key.author}, whose key is not here")
+        await s.sharing.check_publish(found, key, number)
         await self._have_room(found)
         return await self._submit(s.sharing.publish, PublishArgs(found.id, bytes(key.author), key.name))
 

@@ -7,9 +7,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from p2pmem_jobs import JobRecord, State
+from p2pmem_jobs import JobRecord, JobsError, State
 from p2pmem_protocol.envelope import Envelope
-from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.errors import MisuseError, P2pmemError
 from p2pmem_protocol.evidence import Evidence
 from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.names import ADDRESS_BYTES, Address, AssetKey, GraphId, check_name, hex_id
@@ -207,7 +207,7 @@ class Showing:
             attempts=record.attempt,
             progress=record.detail if not waits else "",
             waiting_for=record.detail if waits else record.parked or "",
-            error=record.error or "",
+            error=in_words(record.error or ""),
             result=_plain(json.loads(record.result)) if record.result is not None else None,
             agent=str(agent) if (agent := agent_of(record)) is not None else "",
             next_try_ms=_next_try_ms(record, self._ledger.clock.now_ms()),
@@ -259,6 +259,20 @@ class Showing:
             return None
         claim = min(claims, key=lambda record: record.id)
         return AnchorView(Anchored.CLAIMED.value, claim.chain, str(claim.contract), "", 0, hex_id(claim.batch_root))
+
+
+def in_words(error: str) -> str:
+    """What the queue keeps of an error, `Class: text`, without the class where that is ours and the text says it all.
+
+    The class of a foreign error stays: it may be all there is.
+    """
+    kind, found, text = error.partition(": ")
+    ours = found and text and kind in {*_names_under(P2pmemError), *_names_under(JobsError)}
+    return text if ours else error
+
+
+def _names_under(kind: type[Exception]) -> set[str]:
+    return {kind.__name__}.union(*map(_names_under, kind.__subclasses__()))
 
 
 def _branch(header: Header) -> BranchView:

@@ -23,7 +23,7 @@ from p2pmem.face import AgentView, MemberChange, NotFoundError, SignedView, Sign
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.services.delegating import Delegating, rights_of, subject_of
-from p2pmem.services.drafting import Drafting
+from p2pmem.services.drafting import Drafting, Reading
 from p2pmem.services.duties import PROMISE_MS
 from p2pmem.services.member_desk import MemberDesk, founding_of
 from p2pmem.services.membership import Membership
@@ -115,7 +115,7 @@ class SigningDesk:
         self._wallets.check(agent)
         waiting = self._wallets.keep(await make(request, agent))
         it = waiting.statement
-        return SignView(hex_id(it.digest), it.action, str(it.agent), it.typed_data, waiting.until_ms)
+        return SignView(hex_id(it.digest), it.action, str(it.agent), it.typed_data, waiting.until_ms, it.warnings)
 
     async def submit(self, id_: str, signature: str) -> SignedView:
         statement, about = await self._wallets.submit(id_, signature)
@@ -177,23 +177,18 @@ class SigningDesk:
 
     async def _seal(self, request: SignRequest, agent: Address) -> Statement:
         graph, key = self._graph(request), AssetKey(agent, check_name(request.name))
+        warnings: tuple[str, ...] = ()
         if request.data is not None:
-            await self._drafting.write(
-                graph,
-                agent,
-                key.name,
-                request.data.encode(),
-                format=request.format,
-                subgraph=request.subgraph,
-                replace_all=True,
-            )
+            how = Reading(request.format, request.base, request.subgraph, request.merge_graphs)
+            written = await self._drafting.write(graph, agent, key.name, request.data.encode(), how, replace_all=True)
+            warnings = written.warnings
         unsealed = await self._drafting.unsealed(graph, key)
 
         async def finish(handed: Handed) -> str:
             await self._drafting.keep_seal(graph, unsealed, unsealed.seal.sign(handed))
             return reference_of(unsealed.seal.key)
 
-        return Statement("seal", agent, unsealed.seal.digest, unsealed.seal.typed_data(), finish)
+        return Statement("seal", agent, unsealed.seal.digest, unsealed.seal.typed_data(), finish, warnings)
 
     async def _share(self, request: SignRequest, agent: Address) -> Statement:
         graph = self._graph(request)

@@ -54,6 +54,7 @@ class Statement:
     digest: bytes
     typed_data: dict[str, object]
     finish: Callable[[Handed], Awaitable[str]]
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,6 +204,19 @@ class SharingJobs:
         if self._facts.anchors(graph):
             self._facts.want_anchor(graph, version)
 
+    async def check_publish(self, graph: LedgerGraph, key: AssetKey, number: int | None) -> None:
+        """Raises a `MisuseError` for what cannot be published as it is now: before there is a job that would fail.
+
+        `number` is the version that is meant, None for whichever it would be.
+        """
+        sealed = await self._drafting.ready(graph, key)
+        if number not in (None, sealed.own.version):
+            raise MisuseError(
+                f"what would be published is version {sealed.own.version} of {key.name}, not {number}: an earlier one "
+                "cannot be any more, and a draft goes before what was shared"
+            )
+        may_publish(asset_view(graph.set, key, self._ledger.clock.now_ms()), sealed.own.seal.seal)
+
     def ready(self, sealed: Sealed, item: Envelope) -> Ready:
         """A signed share or publish, with the rows that move its draft."""
         return Ready(item, sealed.content, lambda connection: self._drafting.moved_rows(connection, sealed))

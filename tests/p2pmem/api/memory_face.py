@@ -275,10 +275,29 @@ class MemoryFace(MemoryTrust):
     # Drafts, and what becomes of them
 
     async def draft(
-        self, graph: str, name: str, data: bytes, *, format: str | None, base: str | None, subgraph: str, replace: bool
+        self,
+        graph: str,
+        name: str,
+        data: bytes,
+        *,
+        format: str | None,
+        base: str | None,
+        subgraph: str,
+        replace: bool,
+        merge_graphs: bool = False,
+        file: str | None = None,
     ) -> DraftView:
         self._note(
-            "draft", graph=graph, name=name, data=data, format=format, base=base, subgraph=subgraph, replace=replace
+            "draft",
+            graph=graph,
+            name=name,
+            data=data,
+            format=format,
+            base=base,
+            subgraph=subgraph,
+            replace=replace,
+            merge_graphs=merge_graphs,
+            file=file,
         )
         found = await self.graph(graph)
         check_name(name)
@@ -295,6 +314,7 @@ class MemoryFace(MemoryTrust):
             0,
             "",
             NOW_MS,
+            (f"{file}: \x1b[1mlook at it",) if merge_graphs else (),
         )
         self._drafts[graph, name] = (view, content)
         await self._changed("draft", graph, view.reference)
@@ -307,7 +327,8 @@ class MemoryFace(MemoryTrust):
     async def discard(self, graph: str, name: str) -> None:
         self._note("discard", graph=graph, name=name)
         await self.graph(graph)
-        self._drafts.pop((graph, name), None)
+        self._draft(graph, name)
+        del self._drafts[graph, name]
 
     async def seal(self, graph: str, name: str) -> DraftView:
         self._note("seal", graph=graph, name=name)
@@ -343,6 +364,8 @@ class MemoryFace(MemoryTrust):
         base: str | None,
         subgraph: str,
         ttl_ms: int | None,
+        merge_graphs: bool = False,
+        file: str | None = None,
     ) -> JobView:
         self._note(
             "share_data",
@@ -353,6 +376,8 @@ class MemoryFace(MemoryTrust):
             base=base,
             subgraph=subgraph,
             ttl_ms=ttl_ms,
+            merge_graphs=merge_graphs,
+            file=file,
         )
         await self.graph(graph)
         if (graph, name) in self._drafts:

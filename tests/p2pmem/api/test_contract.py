@@ -172,6 +172,87 @@ async def test_a_draft_is_listed_until_it_is_discarded(face: Face) -> None:
     assert not listed.sealed
     await face.discard(graph, "finding")
     assert await face.drafts(None) == ()
+    with pytest.raises(NotFoundError):
+        await face.discard(graph, "finding")
+
+
+async def test_what_is_not_there_is_not_published_and_makes_no_job(face: Face) -> None:
+    graph = (await face.found(NewGraph("findings"))).graph
+    with pytest.raises(NotFoundError):
+        await face.publish(graph, "nothing")
+    assert await face.jobs(state=None, limit=10) == ()
+
+
+# What only a node does, which reads what it is given
+
+
+@pytest.fixture(params=["node", "node over HTTP"])
+async def reader(request: pytest.FixtureRequest) -> AsyncIterator[Face]:
+    async with AsyncExitStack() as stack:
+        found: Face = (await stack.enter_async_context(real_node())).face
+        if request.param.endswith("over HTTP"):
+            found = await stack.enter_async_context(over_http(found))
+        yield found
+
+
+async def test_a_version_that_cannot_be_published_any_more_makes_no_job(reader: Face) -> None:
+    graph = (await reader.found(NewGraph("findings"))).graph
+    await draft(reader, graph)
+    with pytest.raises(MisuseError, match="version 1 of finding, not 2"):
+        await reader.publish(graph, "finding@2")
+    job = await reader.publish(graph, "finding@1")
+    assert (await reader.job(job.id, wait_ms=10_000)).state == "succeeded"
+    await reader.retract(graph, "finding@1", reason="", successor=None, erase=False)
+    with pytest.raises(MisuseError, match="was retracted"):
+        await reader.publish(graph, "finding")
+    assert len(await reader.jobs(state=None, limit=10)) == 1
+
+
+async def test_relative_iris_are_warned_of_before_anything_is_signed(reader: Face) -> None:
+    graph = (await reader.found(NewGraph("findings"))).graph
+    data = b"<a> <b> <c> ."
+    view = await reader.draft(graph, "x", data, format="turtle", base=None, subgraph="", replace=False)
+    (warning,) = view.warnings
+    assert f"<https://p2pmem.invalid/{graph}/" in warning
+    again = await reader.draft(graph, "y", data, format="turtle", base="http://a.b/", subgraph="", replace=False)
+    assert again.warnings == ()
+    (listed, _) = await reader.drafts(graph)
+    assert listed.warnings == ()
+    job = await reader.share_data(graph, "z", data, format="turtle", base=None, subgraph="", ttl_ms=60_000)
+    (warning,) = job.warnings
+    assert "relative IRIs" in warning
+
+
+async def test_named_graphs_are_merged_when_that_is_asked_and_only_then(reader: Face) -> None:
+    graph = (await reader.found(NewGraph("findings"))).graph
+    data = b"<x:s> <x:p> <x:o> <x:g> .\n"
+    with pytest.raises(MisuseError, match="--merge-graphs"):
+        await reader.draft(graph, "x", data, format="n-quads", base=None, subgraph="", replace=False)
+    view = await reader.draft(
+        graph, "x", data, format="n-quads", base=None, subgraph="", replace=False, merge_graphs=True
+    )
+    assert view.statements == 1
+    assert "1 named graph was merged" in view.warnings[0]
+    job = await reader.share_data(
+        graph, "y", data, format="n-quads", base=None, subgraph="", ttl_ms=60_000, merge_graphs=True
+    )
+    assert "1 named graph was merged" in job.warnings[0]
+
+
+async def test_a_mistake_in_a_file_names_the_file(reader: Face) -> None:
+    graph = (await reader.found(NewGraph("findings"))).graph
+    for file, named in (("dir/bad.ttl", "dir/bad.ttl"), (None, "x")):
+        with pytest.raises(MisuseError, match=f"^{named}: line 2, column"):
+            await reader.draft(
+                graph,
+                "x",
+                b"<x:s> <x:p> <x:o> .\nwhat",
+                format="turtle",
+                base=None,
+                subgraph="",
+                replace=False,
+                file=file,
+            )
 
 
 async def test_a_sealed_draft_has_a_root(face: Face) -> None:

@@ -31,6 +31,7 @@ from p2pmem.api.problems import (
 )
 from p2pmem.face import NotFoundError
 from p2pmem.importing.errors import InputRefusedError, InputSyntaxError
+from p2pmem.services.showing import in_words
 
 _DEFINES_AN_ERROR = re.compile(r"^class \w+\(.*(?:Error|Refused|Unreachable)\):", re.MULTILINE)
 
@@ -120,3 +121,12 @@ def test_a_code_of_a_newer_node_is_told_by_its_status() -> None:
 def test_the_one_error_in_a_group_is_found() -> None:
     error = MisuseError("x")
     assert single(ExceptionGroup("", [ExceptionGroup("", [error])])) is error
+
+
+def test_the_words_of_an_error_that_a_job_ended_with_leave_our_classes_out() -> None:
+    assert in_words("NoSuchDraftError: 0x01 has no draft 'x' (permanent; run 1, the last)") == (
+        "0x01 has no draft 'x' (permanent; run 1, the last)"
+    )
+    assert in_words("TransientError: others took its nonce") == "others took its nonce"
+    for foreign in ("KeyError: 'x'", "cancelled: as asked", "", "MisuseError: "):
+        assert in_words(foreign) == foreign

@@ -160,7 +160,6 @@ HEARD: list[tuple[list[str], tuple[str, dict[str, object]], Any]] = [
     (["graph", "follow", GRAPH, "--at", "/ip4/1"], arguments("follow", graph=GRAPH, addresses=("/ip4/1",)), GraphView),
     (["join", "p2pmem1x", "--label", "Bob"], arguments("join", invite="p2pmem1x", label="Bob"), GraphView),
     (["drafts"], arguments("drafts", graph=None), None),
-    (["discard", "x"], arguments("discard", graph=GRAPH, name="x"), None),
     (["seal", "x"], arguments("seal", graph=GRAPH, name="x"), DraftView),
     (["share", "x", "--ttl", "30s"], arguments("share", graph=GRAPH, name="x", ttl_ms=30_000), JobView),
     (["publish", "x"], arguments("publish", graph=GRAPH, reference="x"), JobView),
@@ -289,6 +288,7 @@ def test_every_command_that_talks_to_a_node_is_tried_here() -> None:
         "acting accept",
         "revoke",
         "draft",
+        "discard",
         "graph leave",
         "graph list",
         "job cancel",
@@ -373,6 +373,27 @@ async def test_options_stand_where_one_likes_between_the_name_of_a_draft_and_its
     said = await trio.to_thread.run_sync(run_here, node.capsys, "--home", str(node.home.data_dir), *command)
     assert said.code == 0, said.err
     assert [it.reference for it in await node.face.drafts(None)] == [f"{AGENT}/x"]
+
+
+async def test_a_draft_is_discarded_once(node: Node) -> None:
+    await node.shared()
+    assert (await node("discard", "x")).out == "discarded the draft x\n"
+    assert await node.face.drafts(None) == ()
+
+
+async def test_what_to_know_of_a_file_is_said_beside_the_draft_and_the_file_is_named(
+    node: Node, tmp_path: Path
+) -> None:
+    await node.founded()
+    file = tmp_path / "ok.trig"
+    file.write_bytes(b"<x:g> { <x:s> <x:p> <x:o> }\n")
+    said = await node("draft", "x", str(file), "--merge-graphs")
+    assert (said.code, said.err) == (0, f"warning: {file}: \N{REPLACEMENT CHARACTER}[1mlook at it\n")
+    _, call = next(it for it in node.face.calls if it[0] == "draft")
+    assert (call["merge_graphs"], call["file"]) == (True, str(file))
+    as_json = await node("draft", "x", str(file), "--merge-graphs", "--json")
+    assert as_json.err == ""
+    assert len(as_json.json["warnings"]) == 1
 
 
 async def test_a_query_may_stand_before_or_after_its_options(node: Node) -> None:

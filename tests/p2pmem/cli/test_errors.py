@@ -70,6 +70,8 @@ def test_wrong_usage_is_one_line(capsys: pytest.CaptureFixture[str], words: list
         (["graph", "show", "--graph", "0x/x"], Exit.MISUSE, "is not an address"),
         (["graph", "show", "--graph", f"0x{'0' * 40}/x"], Exit.NOT_FOUND, "unknown here or not yours"),
         (["share", "nothing"], Exit.NOT_FOUND, "no draft 'nothing'"),
+        (["discard", "nothing"], Exit.NOT_FOUND, "no draft 'nothing'"),
+        (["publish", "nothing"], Exit.NOT_FOUND, "nothing"),
         (["share", "x", "--ttl", "99d"], Exit.MISUSE, "maximum"),
         (["show", "nothing"], Exit.NOT_FOUND, "nothing"),
         (["join", "hello"], Exit.MISUSE, "not an invite"),

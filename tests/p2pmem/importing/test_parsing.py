@@ -42,9 +42,14 @@ SAME = {
 
 
 def imported(
-    data: bytes, name: str = "file.ttl", form: Format | None = None, base: str | None = None, merge: bool = False
+    data: bytes,
+    name: str = "file.ttl",
+    form: Format | None = None,
+    base: str | None = None,
+    merge: bool = False,
+    fallback_base: str | None = None,
 ) -> Imported:
-    return import_bytes(data, Request(name, form, base, merge))
+    return import_bytes(data, Request(name, form, base, merge, fallback_base))
 
 
 @pytest.mark.parametrize("form", list(Format))
@@ -243,7 +248,18 @@ def test_without_a_base_relative_iris_are_of_this_file_alone_and_a_warning_says_
     assert one.base != other.base
     assert b"<" + one.base.encode() + b"#me>" in one.content.data
     (warning,) = one.warnings
-    assert one.base in warning
+    assert f"<{one.base}" in warning
+    assert "--base" in warning
+
+
+def test_a_fallback_base_is_warned_of_as_well_and_only_where_something_is_relative_to_it() -> None:
+    fallback = "https://p2pmem.invalid/0x00/slug/0x01/name"
+    said = imported(b"<a> <b> <https://p2pmem.invalid/0x00/slug/0x01/c> .", fallback_base=fallback)
+    (warning,) = said.warnings
+    assert "<https://p2pmem.invalid/0x00/slug/0x01/a>" in warning
+    whole = said.content.data
+    assert imported(whole, fallback_base=fallback).warnings == ()  # all of it is written out there
+    assert imported(b"<a> <b> <c> .", base="https://p2pmem.invalid/x/", fallback_base=fallback).warnings == ()
 
 
 def test_the_base_of_the_file_itself_comes_first() -> None:
@@ -261,12 +277,14 @@ GRAPHS = b'<a:g> { <a:s> <a:p> "x", "y" } { <a:s> <a:p> "y" } _:g { <a:s> <a:p> 
 
 
 def test_named_graphs_are_refused_unless_it_is_asked_to_merge_them() -> None:
-    with pytest.raises(NamedGraphError, match="<a:g>"):
+    with pytest.raises(NamedGraphError, match=r"<a:g>.*--merge-graphs"):
         imported(b'<a:g> { <a:s> <a:p> "x" }', "a.trig")
     said = imported(GRAPHS, "a.trig", merge=True)
     assert said.content.data == b'<a:s> <a:p> "x" .\n<a:s> <a:p> "y" .\n<a:s> <a:p> "z" .\n'
     (warning,) = said.warnings
-    assert "2 named graphs" in warning
+    assert "2 named graphs were merged" in warning
+    (warning,) = imported(b'<a:g> { <a:s> <a:p> "x" }', "a.trig", merge=True).warnings
+    assert "1 named graph was merged" in warning
 
 
 def test_blank_nodes_are_labelled_canonically() -> None:

@@ -144,6 +144,14 @@ async def test_what_has_changed_meanwhile_is_prepared_again(autojump_clock: Mock
             await it.bo.face.sign_submit(view.id, signature=wanda.sign(view.typed_data))
 
 
+async def test_who_is_to_sign_is_told_what_became_of_relative_iris_and_may_choose(autojump_clock: MockClock) -> None:
+    async with with_wallet() as (it, wanda):
+        seal = SignRequest("seal", wanda.address, graph=it.cluster.graph, name="x", data="<a> <b> <c> .", format="ttl")
+        (warning,) = (await it.bo.face.sign_prepare(seal)).warnings
+        assert "relative IRIs" in warning
+        assert (await it.bo.face.sign_prepare(replace(seal, base="http://example.org/"))).warnings == ()
+
+
 async def test_nobody_elses_signature_is_taken(autojump_clock: MockClock) -> None:
     async with with_wallet() as (it, wanda):
         asset = await it.ada.share("ex:trial ex:lowers ex:ldl .")
