@@ -15,6 +15,7 @@ from typing import Final, get_type_hints
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.names import network_id
 
+from p2pmem.home import MAKE_ANEW
 from p2pmem.review.judging import ReviewSettings
 
 TEMPLATE: Final = """\
@@ -146,7 +147,7 @@ def load(path: Path, environment: Mapping[str, str] = os.environ) -> Config:
     try:
         document = tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
-        raise MisuseError(f"there is no configuration at {path}: run `p2pmem init` first") from None
+        raise MisuseError(f"{path} is missing: {MAKE_ANEW}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise MisuseError(f"{path} is not TOML: {error}") from None
     known = {place: name for name, place in _PLACES.items()}

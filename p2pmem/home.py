@@ -24,6 +24,9 @@ from p2pmem_protocol.errors import MisuseError, OutsideError
 SECRET_MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
 TOKEN_BYTES: Final = 32
+MAKE_ANEW: Final = (
+    "restore what is missing from your backup, or run `p2pmem init`, which makes it anew and changes nothing else"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +89,23 @@ class Home:
         return self.data_dir / "run.json"
 
     @property
-    def exists(self) -> bool:
-        return self.config_file.is_file() and self.peer_key_file.is_file()
+    def agent_keys(self) -> tuple[Path, ...]:
+        """The key files of agents, the default first."""
+        return tuple(sorted(self.agents_dir.glob("*.json")))
+
+    def missing(self) -> tuple[Path, ...]:
+        """Which files are not here that a node cannot do without, agent keys aside."""
+        return tuple(path for path in (self.config_file, self.peer_key_file, self.token_file) if not path.is_file())
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether there is anything of a node here."""
+        kept = (self.config_file, self.peer_key_file, self.token_file, self.ledger_file, *self.agent_keys)
+        return any(path.is_file() for path in kept)
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.missing() and bool(self.agent_keys) and self.password_file.is_file()
 
     def create(self) -> None:
         """Make the directories, readable by their owner alone."""
@@ -98,9 +116,13 @@ class Home:
                 raise OutsideError(f"cannot make the directory {directory}: {error.strerror}") from error
 
     def need(self) -> None:
-        """Raises `MisuseError` unless `p2pmem init` was here."""
-        if not self.exists:
+        """Raises `MisuseError` unless `p2pmem init` was here, and all that it made is here still."""
+        missing = self.missing()
+        if missing and not self.is_begun:
             raise MisuseError(f"there is no node in {self.data_dir}: run `p2pmem init` first, or set P2PMEM_HOME")
+        if missing:
+            names = " and ".join(path.name for path in missing)
+            raise MisuseError(f"the node in {self.data_dir} is without {names}: {MAKE_ANEW}")
 
 
 def write_secret(path: Path, data: bytes) -> None:
@@ -123,7 +145,7 @@ def read_secret(path: Path) -> bytes:
         mode = path.stat().st_mode
         data = path.read_bytes()
     except FileNotFoundError:
-        raise MisuseError(f"{path} is missing: run `p2pmem init`, or restore it from your backup") from None
+        raise MisuseError(f"{path} is missing: {MAKE_ANEW}") from None
     except OSError as error:
         raise OutsideError(f"cannot read {path}: {error.strerror}") from error
     if stat.S_IMODE(mode) & 0o077:

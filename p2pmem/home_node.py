@@ -19,7 +19,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 import trio
-from p2pmem_protocol.errors import MisuseError
 
 from p2pmem import crash_points
 from p2pmem.config import Config, load
@@ -48,8 +47,6 @@ async def open_home(home: Home, config: Config | None = None) -> AsyncIterator[N
 
     config = config or load(home.config_file)
     keyring = Keyring.load(home)
-    if not keyring.keys:
-        raise MisuseError(f"there is no agent key in {home.agents_dir}: run `p2pmem init`")
     seed = read_secret(home.peer_key_file)
     limits = PeerLimits()
     network = Libp2pNetwork(

@@ -55,15 +55,35 @@ class Keyring:
 
     @classmethod
     def load(cls, home: Home) -> Keyring:
-        """Read every key file; raises `MisuseError` when one is damaged or readable by others."""
+        """Read every key file. Raises `MisuseError` when one is damaged or readable by others, or there is none."""
+        need_agents(home)
         password = read_secret(home.password_file)
         keys: list[Key] = []
-        for path in sorted(home.agents_dir.glob("*.json")):
+        for path in home.agent_keys:
             try:
                 keys.append(decrypt(json.loads(read_secret(path)), password))
             except (MisuseError, ValueError) as error:
                 raise MisuseError(f"{path} is not a key file that this node can open: {error}") from None
         return cls.of(*keys)
+
+
+def need_agents(home: Home) -> None:
+    """Raises `MisuseError` for a node without agent keys, or with keys that nothing opens any more."""
+    need_password(home)
+    if not home.agent_keys:
+        raise MisuseError(
+            f"there is no agent key in {home.agents_dir}: restore it and {home.password_file.name} from your backup; "
+            "without one, `p2pmem init` makes a new agent"
+        )
+
+
+def need_password(home: Home) -> None:
+    """Raises `MisuseError` for keys without the password that opens them."""
+    if home.agent_keys and not home.password_file.is_file():
+        raise MisuseError(
+            f"{home.password_file} is missing, and nothing else opens the keys in {home.agents_dir}: restore it from "
+            "your backup. Without one they are lost: move them away, and `p2pmem init` makes a new agent"
+        )
 
 
 def create_agent(home: Home, secret: bytes | None = None) -> Key:
@@ -73,7 +93,7 @@ def create_agent(home: Home, secret: bytes | None = None) -> Key:
         write_secret(home.password_file, secrets.token_hex(32).encode())
     password = read_secret(home.password_file)
     document = encrypt(key, password, scrypt_n=SCRYPT_COST, random_bytes=secrets.token_bytes)
-    number = len(list(home.agents_dir.glob("*.json")))
+    number = len(home.agent_keys)
     write_secret(home.agents_dir / f"{number:03}-{key.address}.json", json.dumps(document).encode())
     return key
 

@@ -285,7 +285,7 @@ async def open_fleet(names: list[str], directory: Path, settings: FleetSettings)
         for name in names:
             door = await open_door(nursery, group_of_port)
             home = Home.find(str(directory / name))
-            if not home.exists:
+            if not home.is_whole:
                 make_home(home, name, settings.network)
             environment = {
                 **settings.chain,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import signal
 from functools import partial
 from pathlib import Path
@@ -45,15 +46,19 @@ def _init_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def init(context: Context) -> Exit:
-    """Make keys, token and configuration; all or nothing."""
+    """Make keys, token and configuration, or what of them is missing; all or nothing."""
     from p2pmem_protocol.names import network_id
 
     from p2pmem.config import template
+    from p2pmem.keyring import Keyring, need_password
     from p2pmem.net.multiaddr import parse_tcp
 
     args, home = context.args, context.home
-    if home.exists:
+    if home.is_whole:
         raise MisuseError(f"there is a node in {home.data_dir} already; nothing was changed")
+    need_password(home)
+    if args.agent_key and home.agent_keys:
+        raise BadRequestError(f"--agent-key is for a node that has no agent yet: there are keys in {home.agents_dir}")
     if not 0 <= args.http_port <= PORT_MAX:
         raise BadRequestError(f"--http-port is {args.http_port}: 0 to {PORT_MAX} are possible")
     if clean(args.label) != args.label or "\\" in args.label:
@@ -63,18 +68,21 @@ def init(context: Context) -> Exit:
     settings = template(network=args.network, label=args.label, listen=args.listen, http_port=args.http_port)
     _check(settings, args.listen)
     secret = _agent_secret(args.agent_key) if args.agent_key else None
-    agent = _write_all(home, settings, secret)
+    was_begun = home.is_begun
+    written = _write_missing(home, settings, secret)
+    agent = str(Keyring.load(home).default.address)
     text = block(
-        f"made a node in {home.data_dir}",
+        f"{'mended' if was_begun else 'made'} a node in {home.data_dir}",
         [
+            ("made", ", ".join(path.name for path in written) if was_begun else ""),
             ("agent", agent),
             ("settings", str(home.config_file)),
             ("token", str(home.token_file)),
-            ("next", "p2pmem run"),
+            ("next", f"p2pmem run --home {shlex.quote(args.home)}" if args.home else "p2pmem run"),
         ],
     )
     made = {"home": str(home.data_dir), "agent": agent, "config": str(home.config_file), "token": str(home.token_file)}
-    context.out.answer(made, text)
+    context.out.answer({**made, "made": [str(path) for path in written]}, text)
     return Exit.OK
 
 
@@ -109,27 +117,34 @@ def _agent_secret(path: Path) -> bytes:
     return secret
 
 
-def _write_all(home: Home, settings: str, secret: bytes | None) -> str:
-    """Write every file, the configuration last; take back what was written when one cannot be."""
+def _write_missing(home: Home, settings: str, secret: bytes | None) -> list[Path]:
+    """Write every file that is not there, the configuration last; take back what was written when one cannot be.
+
+    What is there stays as it is, above all keys.
+    """
     from p2pmem.home import new_token, write_secret
     from p2pmem.keyring import create_agent
 
     home.create()
-    before = set(home.agents_dir.iterdir())
+    missing, before = home.missing(), set(home.agent_keys)
+    had_password = home.password_file.exists()
     written: list[Path] = []
     try:
         for path, data in ((home.peer_key_file, os.urandom(SEED_BYTES)), (home.token_file, new_token().encode())):
-            write_secret(path, data)
-            written.append(path)
-        if not home.password_file.exists():
-            written.append(home.password_file)
-        agent = str(create_agent(home, secret).address)
-        write_secret(home.config_file, settings.encode())
+            if path in missing:
+                write_secret(path, data)
+                written.append(path)
+        if not before:
+            create_agent(home, secret)
+            written += home.agent_keys
+        if home.config_file in missing:
+            write_secret(home.config_file, settings.encode())
+            written.append(home.config_file)
     except BaseException:
-        for path in (*written, *(it for it in home.agents_dir.iterdir() if it not in before)):
+        for path in {*written, *home.agent_keys} - before | (set() if had_password else {home.password_file}):
             path.unlink(missing_ok=True)
         raise
-    return agent
+    return written
 
 
 def _run_arguments(parser: argparse.ArgumentParser) -> None:
@@ -144,7 +159,9 @@ def run(context: Context) -> Exit:
     import trio
 
     from p2pmem.config import load
+    from p2pmem.keyring import need_agents
 
+    need_agents(context.home)
     config = load(context.home.config_file)
     log_to_stderr(context.args.log_level)
     trio.run(_run_node, context, config)
@@ -203,7 +220,14 @@ def _show_setting(value: object) -> str:
 
 
 COMMANDS: Final = (
-    Command("init", "make a node: keys, token and settings", init, _init_arguments, offline=True),
+    Command(
+        "init",
+        "make a node: keys, token and settings",
+        init,
+        _init_arguments,
+        "Where some of them are there it makes those that are missing, and leaves the others as they are.",
+        offline=True,
+    ),
     Command(
         "run",
         "run the node in the foreground",

@@ -110,6 +110,53 @@ def test_what_cannot_be_leaves_nothing_behind(
     assert not (tmp_path / "home").exists()
 
 
+@pytest.mark.parametrize("lost", [["config.toml"], ["token"], ["peer.key"], ["config.toml", "token", "peer.key"]])
+def test_what_is_missing_of_a_node_is_said_and_made_anew_and_the_rest_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], lost: list[str]
+) -> None:
+    agent = run_here(capsys, "init", "--home", str(tmp_path), "--json").json["agent"]
+    for name in lost:
+        (tmp_path / name).unlink()
+    kept = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for words in (["run"], ["status"], ["config", "show"]):
+        said = run_here(capsys, *words, "--home", str(tmp_path))
+        assert said.code == Exit.MISUSE
+        assert all(name in said.err for name in lost)
+        assert "from your backup, or run `p2pmem init`" in said.err
+    mended = run_here(capsys, "init", "--home", str(tmp_path))
+    assert (mended.code, mended.out.splitlines()[0]) == (0, f"mended a node in {tmp_path}")
+    assert agent in mended.out
+    made = mended.out.splitlines()[1].split("made")[1]
+    assert sorted(made.strip().split(", ")) == sorted(lost)
+    assert {path: path.read_bytes() for path in kept} == kept
+    assert run_here(capsys, "config", "show", "--home", str(tmp_path)).code == 0
+    assert "nothing was changed" in run_here(capsys, "init", "--home", str(tmp_path)).err
+
+
+def test_keys_without_their_password_are_never_replaced_unseen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_here(capsys, "init", "--home", str(tmp_path))
+    (tmp_path / "agents.password").unlink()
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for command in ("run", "init"):
+        said = run_here(capsys, command, "--home", str(tmp_path))
+        assert said.code == Exit.MISUSE
+        assert "nothing else opens the keys" in said.err
+        assert "move them away" in said.err
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    (tmp_path / "agents").rename(tmp_path / "lost")
+    assert "`p2pmem init` makes a new agent" in run_here(capsys, "run", "--home", str(tmp_path)).err
+    assert run_here(capsys, "init", "--home", str(tmp_path)).code == 0
+    assert Keyring.load(Home(tmp_path, tmp_path)).default
+
+
+def test_the_next_step_names_the_home_that_was_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = tmp_path / "my node"
+    said = run_here(capsys, "init", "--home", str(place))
+    assert f"p2pmem run --home '{place}'" in said.out
+
+
 def test_what_fails_half_way_is_taken_back(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
