@@ -45,6 +45,7 @@ from p2pmem.review.judging import Judge, ReviewSettings, open_judge
 from p2pmem.services.auditing import Auditing
 from p2pmem.services.certifying import Certifying
 from p2pmem.services.chain_facts import ChainFacts
+from p2pmem.services.chain_health import ChainHealth
 from p2pmem.services.chain_watch import ChainWatch
 from p2pmem.services.compacting import Compacting
 from p2pmem.services.delegating import Delegating
@@ -384,7 +385,13 @@ class _Built:
             lifetimes=self._lifetimes,
             compacting=compacting,
             troubles=Troubles(
-                self._ledger, self._sessions, self._exchange.dialer, self._keeper, self._disk, self._lifetimes
+                self._ledger,
+                self._sessions,
+                self._exchange.dialer,
+                self._keeper,
+                self._disk,
+                self._lifetimes,
+                self._facts,
             ),
             delegating=self._delegating,
             peering=self._peering,
@@ -450,6 +457,9 @@ class _Built:
         nursery.start_soon(self._lifetimes.run)
         if self._watch is not None:
             nursery.start_soon(self._watch.run)
+        if self._chain is not None:
+            chain, url = self._chain.chain, self._chain.settings.url
+            nursery.start_soon(ChainHealth(self._ledger, self._facts, chain, url).run)
         if self._registering is not None:
             nursery.start_soon(self._registering.run)
 

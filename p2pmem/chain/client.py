@@ -31,9 +31,10 @@ from p2pmem.chain.errors import (
     ChainRefusedError,
     ContractRefusedError,
     WrongChainError,
+    shown_url,
 )
 from p2pmem.chain.nonces import Nonces
-from p2pmem.chain.provider import HttpxProvider, shown_url
+from p2pmem.chain.provider import HttpxProvider
 from p2pmem.chain.seam import (
     ADDRESS_BYTES,
     HASH_BYTES,

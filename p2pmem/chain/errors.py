@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 from p2pmem_protocol.errors import MisuseError, OutsideError
 
@@ -43,6 +44,13 @@ def server_text(text: object) -> str:
     """Words of a server, cut and without control characters, fit for a message or a log."""
     cleaned = "".join(character if character.isprintable() else " " for character in str(text)[:4096])
     return cleaned if len(cleaned) <= SERVER_TEXT_CHARACTERS_MAX else cleaned[: SERVER_TEXT_CHARACTERS_MAX - 3] + "..."
+
+
+def shown_url(url: str) -> str:
+    """Scheme, host and port: paths and user names of such URLs are often keys, and never shown."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return server_text(f"{parts.scheme}://{host}")
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from p2pmem_protocol.json_nesting import check_nesting
 from web3.providers.async_base import AsyncJSONBaseProvider
 from web3.types import RPCEndpoint, RPCResponse
 
-from p2pmem.chain.errors import ChainAnswerError, ChainUnreachableError, map_exceptions, server_text
+from p2pmem.chain.errors import ChainAnswerError, ChainUnreachableError, map_exceptions, shown_url
 from p2pmem.chain.posting import json_request
 
 log = logging.getLogger(__name__)
@@ -46,13 +46,6 @@ def checked_url(url: str) -> str:
                 f"{shown_url(url)} would be asked without encryption: use https, or a chain on this machine"
             )
     return url
-
-
-def shown_url(url: str) -> str:
-    """Scheme, host and port: paths and user names of such URLs are often keys, and never shown."""
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    return server_text(f"{parts.scheme}://{host}")
 
 
 class HttpxProvider(AsyncJSONBaseProvider):

@@ -21,6 +21,13 @@ class ChainFacts:
         self._contract = contract
         self._wanted: dict[GraphId, dict[VersionKey, bool]] = {}
         """Versions to anchor, and whether a job was asked for them since this process began."""
+        self.trouble = ""
+        """In words, while the chain that this node asks does not answer as it should."""
+
+    @property
+    def has_chain(self) -> bool:
+        """Whether this node has a chain in its settings."""
+        return self._chain_id != 0
 
     def chain_and_contract(self) -> tuple[int, Address | None]:
         """What a graph that is to be anchored names."""

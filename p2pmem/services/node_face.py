@@ -165,7 +165,10 @@ class NodeFace:
     def _graph_view(self, graph: LedgerGraph) -> GraphView:
         s = self._s
         online = {speaker.agent for session in s.sessions.all() for speaker in session.speakers.speakers}
-        return s.showing.graph(graph, frozenset((*online, *s.signing.agents())))
+        view = s.showing.graph(graph, frozenset((*online, *s.signing.agents())))
+        if s.facts.trouble and s.facts.anchors(graph):
+            return with_fields(view, trouble=view.trouble or s.facts.trouble)
+        return view
 
     async def change_members(self, graph: str, change: MemberChange) -> GraphView:
         return self._graph_view(await self._members.change(self._s.ledger.named(graph), change))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from p2pmem_jobs import JobRecord, JobsError, State
 from p2pmem_protocol.envelope import Envelope
@@ -39,6 +39,9 @@ from p2pmem.services.chain_facts import ChainFacts
 from p2pmem.services.placing import layer_iri
 from p2pmem.store.query import AnswerKind, QueryAnswer
 from p2pmem.store.terms import to_oxigraph
+
+NEEDS_CHAIN: Final = ("anchor", "register", "attest")
+"""Jobs that only a node with a chain does."""
 
 
 def parse_reference(reference: str, default_author: Address) -> tuple[AssetKey, int | None]:
@@ -206,12 +209,23 @@ class Showing:
             updated_ms=record.ended_ms or self._ledger.clock.now_ms(),
             attempts=record.attempt,
             progress=record.detail if not waits else "",
-            waiting_for=record.detail if waits else record.parked or "",
+            waiting_for=record.detail if waits else self._parked(record),
             error=in_words(record.error or ""),
             result=_plain(json.loads(record.result)) if record.result is not None else None,
             agent=str(agent) if (agent := agent_of(record)) is not None else "",
             next_try_ms=_next_try_ms(record, self._ledger.clock.now_ms()),
         )
+
+    def _parked(self, record: JobRecord) -> str:
+        """Why nothing goes on with a job, in words of the node and not of its queue."""
+        if record.parked is None:
+            return ""
+        if record.kind in NEEDS_CHAIN and not self._facts.has_chain:
+            return (
+                "this node has no chain in its settings any more: set chain.rpc and chain.contract and start it again, "
+                "or cancel the job"
+            )
+        return f"another version of p2pmem began it, and this one cannot go on with it ({record.parked})"
 
     def answer(self, answer: QueryAnswer) -> face.QueryAnswer:
         """An answer of the store."""

@@ -8,6 +8,7 @@ from typing import Final
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.net.dialer import Dialer
 from p2pmem.net.sessions import Sessions
+from p2pmem.services.chain_facts import ChainFacts
 from p2pmem.services.disk_watch import DiskWatch
 from p2pmem.services.keeper import Keeper
 from p2pmem.services.lifetimes import Lifetimes
@@ -26,6 +27,7 @@ class Troubles:
         keeper: Keeper,
         disk: DiskWatch,
         lifetimes: Lifetimes,
+        facts: ChainFacts,
     ) -> None:
         self._ledger = ledger
         self._sessions = sessions
@@ -33,11 +35,13 @@ class Troubles:
         self._keeper = keeper
         self._disk = disk
         self._lifetimes = lifetimes
+        self._facts = facts
 
     def warnings(self) -> tuple[str, ...]:
         return (
             *self._of_graphs(),
             *self._of_connections(),
+            *self._of_chain(),
             *self._of_clocks(),
             *self._of_disk(),
             *self._of_lifetimes(),
@@ -60,6 +64,10 @@ class Troubles:
             f"no connection to anybody, and no answer from {whose} at {shown}. Do their nodes run? If one has moved, "
             "join once more with an invite of its own: your roles stay"
         )
+
+    def _of_chain(self) -> Iterator[str]:
+        if self._facts.trouble:
+            yield self._facts.trouble
 
     def _of_clocks(self) -> Iterator[str]:
         for session in self._sessions.all():

@@ -266,7 +266,7 @@ class SharingJobs:
             "anchored",
             lambda: self._facts.state(graph, version) is Anchored.CONFIRMED,
             on=self._ledger.changed,
-            detail="waiting for the chain to confirm the anchor",
+            detail=lambda: self._facts.trouble or "waiting for the chain to confirm the anchor",
         )
         fact = self._facts.fact(graph, version)
         return (fact.transaction, fact.block) if fact else (None, 0)
