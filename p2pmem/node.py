@@ -352,6 +352,7 @@ class _Built:
             self._queue,
             chain.chain,
             set_.chain_id,
+            ChainHealth(self._ledger, self._facts, chain.chain, set_.url),
             poll_s=set_.poll_seconds,
             confirmations=set_.confirmations,
         )
@@ -457,9 +458,6 @@ class _Built:
         nursery.start_soon(self._lifetimes.run)
         if self._watch is not None:
             nursery.start_soon(self._watch.run)
-        if self._chain is not None:
-            chain, url = self._chain.chain, self._chain.settings.url
-            nursery.start_soon(ChainHealth(self._ledger, self._facts, chain, url).run)
         if self._registering is not None:
             nursery.start_soon(self._registering.run)
 

@@ -17,11 +17,13 @@ from p2pmem_protocol.names import GraphId, VersionKey, hex_id
 from p2pmem_protocol.records import AnchorRecord
 from p2pmem_protocol.view import Anchored
 
+from p2pmem.chain.errors import WrongChainError
 from p2pmem.exchange.holdings import SELF
 from p2pmem.ledger.batch import Batch, Delta
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import ChainFact, Ledger
 from p2pmem.services.chain_facts import ChainFacts
+from p2pmem.services.chain_health import ChainHealth
 from p2pmem.services.signing import Signing
 from p2pmem.work.anchoring import AnchorArgs, AnchoringJobs, write_fact
 from p2pmem.work.verifying import seal_digest, version_view
@@ -47,6 +49,7 @@ class ChainWatch:
         queue: Queue,
         chain: Chain,
         chain_id: int,
+        health: ChainHealth,
         *,
         poll_s: float,
         confirmations: int,
@@ -58,6 +61,7 @@ class ChainWatch:
         self._queue = queue
         self._chain = chain
         self._chain_id = chain_id
+        self._health = health
         self._poll_s = poll_s
         self._confirmations = confirmations
         self._pending: dict[bytes, GraphId] = {}
@@ -77,6 +81,7 @@ class ChainWatch:
                 if isinstance(record, AnchorRecord) and record.batch_root not in self._ledger.chain_facts:
                     self._pending[record.id] = graph.id
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._health.run)
             nursery.start_soon(self._run_jobs)
             nursery.start_soon(self._run_claims)
 
@@ -100,7 +105,8 @@ class ChainWatch:
                 try:
                     if await self._is_settled(item_id, graph_id):
                         self._pending.pop(item_id, None)
-                except OutsideError as error:
+                except (OutsideError, WrongChainError) as error:
+                    # what it means for people, `ChainHealth` says
                     log.info("chain.unreachable", extra={"why": str(error)})
                     break
             if self._pending:
