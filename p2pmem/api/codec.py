@@ -65,22 +65,25 @@ def dumps(value: object, *, indent: int | None = None) -> str:
 # From JSON
 
 
-def loads(data: bytes) -> object:
-    """Read JSON text in UTF-8. Refuses a key that comes twice, numbers that are none, and what nests too deep."""
+def loads(data: bytes, what: str = "the body") -> object:
+    """Read JSON text in UTF-8. Refuses a key that comes twice, numbers that are none, and what nests too deep.
+
+    `what` is what messages call it.
+    """
     try:
         text = data.decode("utf-8")
         check_nesting(text)
         return json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
     except UnicodeDecodeError as error:
-        raise BadValueError(f"the body is not UTF-8: byte {error.start}") from None
+        raise BadValueError(f"{what} is not UTF-8: byte {error.start}") from None
     except json.JSONDecodeError as error:
-        raise BadValueError(f"the body is not JSON: {error.msg} (line {error.lineno}, column {error.colno})") from None
+        raise BadValueError(f"{what} is not JSON: {error.msg} (line {error.lineno}, column {error.colno})") from None
     except NestedTooDeepError:
-        raise BadValueError("the body nests too deep") from None
+        raise BadValueError(f"{what} nests too deep") from None
     except ValueError as error:
         if isinstance(error, BadValueError):
             raise
-        raise BadValueError("the body holds a number that is too long") from None
+        raise BadValueError(f"{what} holds a number that is too long") from None
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:

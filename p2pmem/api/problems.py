@@ -51,6 +51,14 @@ class BadRequestError(MisuseError):
     """The request is not one that this interface takes."""
 
 
+class BadFileError(MisuseError):
+    """A file is not of the kind that was asked for. `reason` says why its bytes were refused, where that is known."""
+
+    def __init__(self, text: str, reason: Reason | None = None) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
 class NoSuchRouteError(MisuseError):
     """No call has this path."""
 
@@ -103,6 +111,7 @@ PROBLEMS: Final[Mapping[str, Row]] = {
     # the request itself
     "p2pmem.api.codec.BadValueError": Row("bad-request", 400, Exit.MISUSE),
     _API + "BadRequestError": Row("bad-request", 400, Exit.MISUSE),
+    _API + "BadFileError": Row("bad-file", 422, Exit.REFUSED),
     _API + "NotAuthorisedError": Row("not-authorised", 401, Exit.NOT_ALLOWED),
     _API + "ForbiddenError": Row("forbidden", 403, Exit.NOT_ALLOWED),
     _API + "NoSuchRouteError": Row("no-such-route", 404, Exit.MISUSE),

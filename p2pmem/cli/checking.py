@@ -6,12 +6,10 @@ import argparse
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from p2pmem_protocol.errors import MisuseError
-
-from p2pmem.api.codec import BadValueError, decode, loads
+from p2pmem.api.codec import decode, loads
 from p2pmem.api.problems import BadRequestError, Exit
 from p2pmem.cli.command import Command, Context
-from p2pmem.cli.files import read_input
+from p2pmem.cli.files import read_as, read_input
 from p2pmem.cli.words import clean
 
 if TYPE_CHECKING:
@@ -51,7 +49,9 @@ def check_certificate(context: Context) -> Exit:
 
     args = context.args
     data = read_input(args.file, 4 * CERTIFICATE_BYTES_MAX)
-    certificate = from_json(data.decode("utf-8", "replace")) if data.lstrip()[:1] == b"{" else Certificate.decode(data)
+    with read_as(args.file, "a certificate"):
+        is_json = data.lstrip()[:1] == b"{"
+        certificate = from_json(data.decode("utf-8", "replace")) if is_json else Certificate.decode(data)
     statement = certificate.check()
     lines = [f"holds: {statement.shown}"]
     lines += [f"  {address} approved ({method.name.lower()})" for address, method in statement.approvals]
@@ -78,7 +78,9 @@ def _standing(certificate: Certificate, name: str) -> Standing:
     from p2pmem_protocol.join import Chain
     from p2pmem_protocol.roster import Roster
 
-    chain = Chain.from_value(cbor.decode(read_input(name, ROSTER_BYTES_MAX), limit_bytes=ROSTER_BYTES_MAX))
+    data = read_input(name, ROSTER_BYTES_MAX)
+    with read_as(name, "a roster that `p2pmem graph roster` wrote"):
+        chain = Chain.from_value(cbor.decode(data, limit_bytes=ROSTER_BYTES_MAX))
     held = HeadChain(certificate.graph.id, certificate.network)
     held.add_all(chain.headers)
     head = held.head().header
@@ -92,7 +94,9 @@ def _check_content(name: str, root: bytes) -> None:
     from p2pmem_protocol.errors import Reason, RefusedError
     from p2pmem_protocol.limits import CONTENT_BYTES_MAX
 
-    content = check_canonical(read_input(name, CONTENT_BYTES_MAX))
+    data = read_input(name, CONTENT_BYTES_MAX)
+    with read_as(name, "what `p2pmem content` wrote, which is canonical N-Quads"):
+        content = check_canonical(data)
     if content.root != root:
         raise RefusedError(Reason.CONTENT_ROOT_MISMATCH, f"{name} is other content than the certificate is about")
 
@@ -108,14 +112,14 @@ def check_proof(context: Context) -> Exit:
     from p2pmem_protocol.names import parse_hex_id
 
     args = context.args
-    try:
-        given: ProofFile = decode(ProofFile, loads(read_input(args.file, PROOF_BYTES_MAX)))
-    except BadValueError as error:
-        raise MisuseError(f"{args.file} is no proof of p2pmem: {error}") from None
-    if args.root is not None and parse_hex_id(args.root) != parse_hex_id(given.root):
+    data = read_input(args.file, PROOF_BYTES_MAX)
+    with read_as(args.file, "a proof"):
+        given: ProofFile = decode(ProofFile, loads(data, "it"))
+        root, leaf = parse_hex_id(given.root), parse_hex_id(given.leaf)
+        hashes = tuple(parse_hex_id(it) for it in given.proof)
+    if args.root is not None and parse_hex_id(args.root) != root:
         raise BadRequestError(f"{args.file} is a proof for the root {given.root}, not for the one given with --root")
-    hashes = tuple(parse_hex_id(it) for it in given.proof)
-    verify(parse_hex_id(given.root), given.leaves, given.statement.encode(), Proof(parse_hex_id(given.leaf), hashes))
+    verify(root, given.leaves, given.statement.encode(), Proof(leaf, hashes))
     answer = {"holds": True, "statement": given.statement, "root": given.root, "leaves": given.leaves}
     unknown = "" if args.root is not None else "; whose root that is, a seal or a certificate says"
     text = f"holds: {clean(given.statement.strip())}\n  is one of {given.leaves} under {given.root}{unknown}"

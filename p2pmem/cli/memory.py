@@ -9,7 +9,7 @@ from typing import Final
 from p2pmem.api.problems import Exit
 from p2pmem.api.routes import FILE_BYTES_MAX
 from p2pmem.cli.command import Command, Context, graph_argument, reference_argument
-from p2pmem.cli.files import STANDARD_INPUT, read_input
+from p2pmem.cli.files import STANDARD_INPUT, read_input, shown_name
 from p2pmem.cli.views import show_draft, show_drafts, show_reviews, show_version
 from p2pmem.cli.waiting import finish, wait_arguments
 from p2pmem.cli.words import duration_ms
@@ -46,7 +46,7 @@ async def draft(context: Context) -> Exit:
         subgraph=args.subgraph,
         replace=args.replace,
         merge_graphs=args.merge_graphs,
-        file="standard input" if args.file == STANDARD_INPUT else args.file,
+        file=shown_name(args.file),
     )
     context.out.answer(view, show_draft(view))
     context.out.warn(view.warnings)

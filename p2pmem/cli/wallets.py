@@ -66,7 +66,7 @@ def _prepare_arguments(parser: argparse.ArgumentParser) -> None:
 async def sign_prepare(context: Context) -> Exit:
     args = context.args
     text = read_text(args.fields[1:], REQUEST_BYTES_MAX) if args.fields.startswith("@") else args.fields
-    fields = loads(text.encode())
+    fields = loads(text.encode(), "--fields")
     if not isinstance(fields, dict):
         raise MisuseError('--fields is a JSON object, such as {"reference": "x@1"}')
     if args.action not in ("found", "carry", "act_for") and "prepared" not in fields:

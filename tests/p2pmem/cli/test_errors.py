@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -249,8 +250,33 @@ def test_a_proof_that_was_tampered_with_is_refused(tmp_path: Path, capsys: pytes
         one_line(said)
     for text in ("{}", "nothing", json.dumps({**proof, "leaf": "0x00"})):
         file.write_text(text)
-        assert run_here(capsys, "proof", "check", str(file)).code == Exit.MISUSE
+        said = run_here(capsys, "proof", "check", str(file))
+        assert said.code == Exit.REFUSED
+        assert one_line(said).startswith(f"p2pmem: {file} is not a proof: ")
     assert run_here(capsys, "proof", "check", str(tmp_path / "none")).code == Exit.NOT_FOUND
+
+
+def test_a_file_that_is_something_else_is_said_to_be_that(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.protocol.test_certificate import made
+
+    turtle, good = tmp_path / "ok.ttl", tmp_path / "x.certificate"
+    turtle.write_text("@prefix x: <x:> . x:s x:p x:o .\n")
+    good.write_bytes(made().encode())
+    for words, says in (
+        (["trust", "check", str(turtle)], f"{turtle} is not a certificate: "),
+        (["trust", "check", str(good), "--content", str(turtle)], f"{turtle} is not what `p2pmem content` wrote"),
+        (["trust", "check", str(good), "--head", str(turtle)], f"{turtle} is not a roster that `p2pmem graph roster`"),
+        (["proof", "check", str(turtle)], f"{turtle} is not a proof: it is not JSON"),
+    ):
+        said = run_here(capsys, *words)
+        assert said.code == Exit.REFUSED
+        assert one_line(said).startswith(f"p2pmem: {says}")
+        problem = json.loads(run_here(capsys, *words, "--json").err)["error"]
+        assert (problem["code"], problem["message"].startswith(says)) == ("bad-file", True)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"{}")))
+    assert "standard input is not a certificate" in one_line(run_here(capsys, "trust", "check", "-"))
 
 
 def test_a_certificate_is_checked_without_a_node(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
