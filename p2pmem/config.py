@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, get_type_hints
 
@@ -72,6 +73,8 @@ free_min_mb = 200
 """
 
 FREE_DISK_MIN_MB: Final = 200
+_HEAD: Final = re.compile(r"\s*\[\s*([\w-]+)\s*\]")
+_KEY: Final = re.compile(r"\s*([\w-]+)\s*=")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,27 +146,70 @@ _PLACES: Final = {
 
 
 def load(path: Path, environment: Mapping[str, str] = os.environ) -> Config:
-    """Read `path`, then the environment. Unknown sections and settings are refused by name."""
+    """Read `path`, then the environment. What is unknown is refused by name, and each mistake says where it stands."""
     try:
-        document = tomllib.loads(path.read_text("utf-8"))
+        text = path.read_text("utf-8")
+        document = tomllib.loads(text)
     except FileNotFoundError:
         raise MisuseError(f"{path} is missing: {MAKE_ANEW}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise MisuseError(f"{path} is not TOML: {error}") from None
-    known = {place: name for name, place in _PLACES.items()}
     values: dict[str, object] = {}
+    where: dict[str, str] = {}
     for section, table in document.items():
-        if not isinstance(table, dict):
-            raise MisuseError(f"{path}: {section} stands outside any section")
+        _need_section(path, text, section, table)
         for key, value in table.items():
-            if (section, key) not in known:
-                raise MisuseError(f"{path}: there is no setting {section}.{key}")
-            values[known[section, key]] = value
-    for name, (section, key) in _PLACES.items():
-        variable = f"P2PMEM_{section}_{key}".upper()
-        if variable in environment:
-            values[name] = environment[variable]
-    return _typed(values)
+            if (section, key) not in _FIELDS:
+                named = ", ".join(name for of, name in _FIELDS if of == section)
+                raise MisuseError(
+                    f"{_place(path, text, section, key)}: there is no setting {section}.{key}: remove the line; "
+                    f"[{section}] has {named}"
+                )
+            values[_FIELDS[section, key]] = value
+            where[_FIELDS[section, key]] = _place(path, text, section, key)
+    for name in _overriding(environment):
+        values[_BY_VARIABLE[name]], where[_BY_VARIABLE[name]] = environment[name], name
+    return _typed(values, where, path)
+
+
+_FIELDS: Final = {place: name for name, place in _PLACES.items()}
+_SECTIONS: Final = tuple(dict.fromkeys(section for section, _ in _FIELDS))
+_BY_VARIABLE: Final = {f"P2PMEM_{section}_{key}".upper(): name for name, (section, key) in _PLACES.items()}
+_OF_SECTIONS: Final = tuple(f"P2PMEM_{section}_".upper() for section in _SECTIONS)
+_NO_SETTINGS: Final = frozenset({"P2PMEM_NODE_MODULES"})
+"""Variables of our own scripts that look like settings."""
+
+
+def _need_section(path: Path, text: str, section: str, table: object) -> None:
+    known = f"there are {', '.join(f'[{it}]' for it in _SECTIONS)}"
+    if not isinstance(table, dict):
+        raise MisuseError(f"{_place(path, text, '', section)}: {section} stands outside any section; {known}")
+    if section not in _SECTIONS:
+        raise MisuseError(f"{_place(path, text, section, '')}: there is no section [{section}]: remove it; {known}")
+
+
+def _overriding(environment: Mapping[str, str]) -> list[str]:
+    """The variables that win over the file. Raises `MisuseError` for one that looks like a setting and is none."""
+    found = [name for name in environment if name in _BY_VARIABLE]
+    for name in environment:
+        if name.startswith(_OF_SECTIONS) and name not in _BY_VARIABLE and name not in _NO_SETTINGS:
+            raise MisuseError(
+                f"{name} in the environment names no setting: unset it; there are {', '.join(_BY_VARIABLE)}"
+            )
+    return found
+
+
+def _place(path: Path, text: str, section: str, key: str) -> str:
+    """The file and the line of a setting, or without a key of its section; the file alone where that is unclear."""
+    at = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        head = _HEAD.match(line)
+        if head:
+            at = head[1]
+        found = head is not None if not key else (named := _KEY.match(line)) is not None and named[1] == key
+        if at == section and found:
+            return f"{path}, line {number}"
+    return str(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,38 +232,45 @@ def origins(path: Path, environment: Mapping[str, str] = os.environ) -> tuple[Or
     return tuple(found)
 
 
-def _typed(values: Mapping[str, object]) -> Config:
+def _typed(values: Mapping[str, object], where: Mapping[str, str], path: Path) -> Config:
+    """The settings from what was read; `where` says for messages where each was."""
     types = get_type_hints(Config)
     typed: dict[str, object] = {}
-    for name in (item.name for item in fields(Config)):
-        if name not in values:
-            continue
-        value, wanted = values[name], types[name]
-        section, key = _PLACES[name]
-        if wanted is bool:
-            if value not in (True, False, "true", "false"):
-                raise MisuseError(f"{section}.{key} is {value!r}: true and false are possible")
-            typed[name] = value in (True, "true")
-        elif wanted is int:
-            try:
-                typed[name] = int(str(value))
-            except ValueError:
-                raise MisuseError(f"{section}.{key} is {value!r}: a whole number is needed") from None
-        elif wanted is float:
-            try:
-                typed[name] = float(str(value))
-            except ValueError:
-                raise MisuseError(f"{section}.{key} is {value!r}: a number is needed") from None
-        elif wanted is bool:
-            if str(value).lower() not in ("true", "false"):
-                raise MisuseError(f"{section}.{key} is {value!r}: true or false is needed")
-            typed[name] = str(value).lower() == "true"
-        elif wanted is str:
-            typed[name] = str(value)
-        else:
-            parts = value if isinstance(value, list) else str(value).split(",")
-            typed[name] = tuple(str(part).strip() for part in parts if str(part).strip())
-    return Config(**typed)  # type: ignore[arg-type]  # each value was made from the hint of its own field
+    for name, value in values.items():
+        try:
+            typed[name] = _value(value, types[name])
+        except ValueError as error:
+            section, key = _PLACES[name]
+            raise MisuseError(f"{where[name]}: {section}.{key} is {value!r}: {error}") from None
+    try:
+        return Config(**typed)  # type: ignore[arg-type]  # each value was made from the hint of its own field
+    except MisuseError as error:
+        blamed = [name for name, (section, key) in _PLACES.items() if str(error).startswith(f"{section}.{key} ")]
+        raise MisuseError(f"{where.get(blamed[0], path) if blamed else path}: {error}") from None
+
+
+def _value(value: object, wanted: object) -> object:
+    """Raises `ValueError` that says what is possible."""
+    if wanted is bool:
+        if str(value).lower() not in ("true", "false"):
+            raise ValueError("true and false are possible")
+        return str(value).lower() == "true"
+    if wanted in (int, float):
+        try:
+            return int(str(value)) if wanted is int else float(str(value))
+        except ValueError:
+            raise ValueError(f"a {'whole ' if wanted is int else ''}number is needed") from None
+    if wanted is str:
+        return str(value)
+    parts = value if isinstance(value, list) else str(value).split(",")
+    return tuple(str(part).strip() for part in parts if str(part).strip())
+
+
+def ignored(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Variables with our prefix that are no settings, nor one that says where the settings are."""
+    return tuple(
+        sorted(it for it in environment if it.startswith("P2PMEM_") and it not in (*_BY_VARIABLE, "P2PMEM_HOME"))
+    )
 
 
 def template(*, network: str, label: str, listen: str, http_port: int) -> str:

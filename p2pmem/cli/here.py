@@ -202,16 +202,18 @@ async def _until_signal(
 
 def config_show(context: Context) -> Exit:
     """Every setting with its value and where it comes from."""
-    from p2pmem.config import load, origins
+    from p2pmem.config import ignored, load, origins
 
     context.home.need()
     path = context.home.config_file
     config = load(path)
     settings = [{"name": it.name, "value": getattr(config, it.field), "origin": it.origin} for it in origins(path)]
     rows = [[str(it["name"]), _show_setting(it["value"]), str(it["origin"])] for it in settings]
-    context.out.answer(
-        {"file": str(path), "settings": settings}, f"{path}\n{table(('SETTING', 'VALUE', 'FROM'), rows, '')}"
-    )
+    others = ignored()
+    text = f"{path}\n{table(('SETTING', 'VALUE', 'FROM'), rows, '')}"
+    if others:
+        text += f"\nin the environment, and no settings: {', '.join(others)}"
+    context.out.answer({"file": str(path), "settings": settings, "ignored": others}, text)
     return Exit.OK
 
 

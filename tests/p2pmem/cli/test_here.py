@@ -202,6 +202,47 @@ def test_settings_are_shown_with_their_origin(
     assert "node.colour" in said.err
 
 
+@pytest.mark.parametrize(
+    ("content", "line", "says"),
+    [
+        ("# mine\n[http]\nport = 1\nold_setting = 2\n", 4, "there is no setting http.old_setting: remove the line; "),
+        ("[node]\n\n[old]\nport = 1\n", 3, "there is no section [old]: remove it; there are [node], [peer]"),
+        ('label = "x"\n', 1, "label stands outside any section"),
+        ('[http]\nhost = "::1"\nport = "abc"\n', 3, "http.port is 'abc': a whole number is needed"),
+        ("[http]\nport = 70000\n", 2, "http.port is 70000: 0 to 65535 are possible"),
+        ('[peer]\nmdns = "perhaps"\n', 2, "peer.mdns is 'perhaps': true and false are possible"),
+        ('[chain]\n\nrpc = "http://127.0.0.1:1"\n', 3, "chain.rpc and chain.contract are set together"),
+    ],
+)
+def test_a_mistake_in_the_settings_names_the_file_and_the_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, line: int, says: str
+) -> None:
+    run_here(capsys, "init", "--home", str(tmp_path))
+    (tmp_path / "config.toml").write_text(content)
+    for command in (["run"], ["config", "show"]):
+        said = run_here(capsys, *command, "--home", str(tmp_path))
+        assert said.code == Exit.MISUSE
+        assert said.err.startswith(f"p2pmem: {tmp_path / 'config.toml'}, line {line}: {says}")
+
+
+def test_a_mistake_in_the_environment_names_the_variable(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_here(capsys, "init", "--home", str(tmp_path))
+    monkeypatch.setenv("P2PMEM_FOO_BAR", "1")
+    shown = run_here(capsys, "config", "show", "--home", str(tmp_path))
+    assert (shown.code, shown.out.splitlines()[-1]) == (0, "in the environment, and no settings: P2PMEM_FOO_BAR")
+    for name, value, says in (
+        ("P2PMEM_HTTP_PORT", "abc", "P2PMEM_HTTP_PORT: http.port is 'abc'"),
+        ("P2PMEM_HTTP_PORT", "-1", "P2PMEM_HTTP_PORT: http.port is -1"),
+        ("P2PMEM_HTTP_PROT", "1", "P2PMEM_HTTP_PROT in the environment names no setting"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            said = run_here(capsys, "config", "show", "--home", str(tmp_path))
+        assert (said.code, says in said.err) == (Exit.MISUSE, True)
+
+
 def test_nothing_runs_before_a_node_is_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = run_here(capsys, "run", "--home", str(tmp_path))
     assert said.code == Exit.MISUSE
