@@ -8,31 +8,30 @@ import traceback
 from collections.abc import Sequence
 
 import trio
-from p2pmem_protocol.errors import MisuseError
 
-from p2pmem.api.problems import Exit, row_of
+from p2pmem.api.problems import Exit, problem, row_of
+from p2pmem.cli.command import UsageError, asks_for_json
 from p2pmem_devnet.control import give
 from p2pmem_devnet.errors import InterruptedRunError, StoryError
 from p2pmem_devnet.options import Options, Order, Rehearsal, parse
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run, or give an order, and return the exit code. Raises only the `SystemExit` of `--help` and wrong usage."""
-    as_json = False
+    """Run, or give an order, and return the exit code. Raises only the `SystemExit` of `--help`."""
+    words = sys.argv[1:] if arguments is None else arguments
     try:
-        asked = parse(sys.argv[1:] if arguments is None else arguments)
+        asked = parse(words)
         if isinstance(asked, Order):
             print(trio.run(give, asked))
             return Exit.OK.value
         if isinstance(asked, Rehearsal):
             return _rehearse(asked).value
-        as_json = asked.json
         return _run(asked).value
     except (InterruptedRunError, KeyboardInterrupt):
         print("devnet: interrupted; everything that was started has ended", file=sys.stderr)
         return Exit.INTERRUPTED.value
     except Exception as error:
-        return _failed(error, as_json=as_json).value
+        return _failed(error, as_json=asks_for_json(words)).value
 
 
 def _rehearse(asked: Rehearsal) -> Exit:
@@ -50,15 +49,15 @@ def _run(options: Options) -> Exit:
 
 
 def _failed(error: Exception, *, as_json: bool) -> Exit:
-    """One line that says what and what to do; for a mistake of ours also where it was made."""
+    """One line that says what and what to do, in JSON as of `p2pmem`; for a mistake of ours also where it was made."""
     code = Exit.JOB_ENDED_BADLY if isinstance(error, StoryError) else row_of(error).exit
-    if code is Exit.NOT_FOUND:
-        code = Exit.MISUSE
     if code is Exit.BUG:
         traceback.print_exception(error)
-    notes = getattr(error, "__notes__", []) if not isinstance(error, MisuseError) else []
-    text = "; ".join([str(error) or type(error).__name__, *notes])
+    text = "; ".join([" ".join(str(error).split()) or type(error).__name__, *getattr(error, "__notes__", [])])
     if as_json:
-        print(json.dumps({"ok": False, "error": text}))
-    print(f"devnet: {text}", file=sys.stderr)
+        print(json.dumps(problem(row_of(error).code, text)), file=sys.stderr)
+    elif isinstance(error, UsageError):
+        print(text, file=sys.stderr)
+    else:
+        print(f"devnet: {text}", file=sys.stderr)
     return code

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +12,10 @@ import trio
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.trust import Trust
 
+from p2pmem.api.routes import FILE_BYTES_MAX
+from p2pmem.cli.files import read_input
+from p2pmem.importing.errors import ImportingError
+from p2pmem.importing.importer import Importer
 from p2pmem_devnet.facts import AssetFacts, look
 from p2pmem_devnet.fleet import Fleet, NodeProcess, one_error
 from p2pmem_devnet.group import Group, finished, found, on_all, result_of, until
@@ -22,27 +27,40 @@ AT_ONCE_MAX: Final = 4
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-def read_files(paths: Sequence[Path]) -> dict[str, bytes]:
+@dataclass(frozen=True, slots=True)
+class GivenFile:
+    """A file as it was named, and what is in it."""
+
+    path: str
+    data: bytes
+
+
+def read_files(paths: Sequence[Path]) -> dict[str, GivenFile]:
     """What is in the files, by the asset's name. Raises `MisuseError` for what is no file that could be read."""
     if len(paths) > FILES_MAX:
         raise MisuseError(f"{len(paths)} files: at most {FILES_MAX} at a time")
-    found: dict[str, bytes] = {}
+    found: dict[str, GivenFile] = {}
     for path in paths:
-        if path.is_dir():
-            raise MisuseError(f"{path} is a directory: name the RDF files in it")
-        try:
-            data = path.read_bytes()
-        except FileNotFoundError:
-            raise MisuseError(f"there is no file {path}") from None
-        except OSError as error:
-            raise MisuseError(f"{path} cannot be read: {error.strerror}") from None
-        if not data.strip():
-            raise MisuseError(f"{path} is empty: there is nothing to share in it")
-        found[_name_for(path, found)] = data
+        found[_name_for(path, found)] = GivenFile(str(path), read_input(str(path), FILE_BYTES_MAX))
     return found
 
 
-def _name_for(path: Path, taken: dict[str, bytes]) -> str:
+async def check_files(files: Mapping[str, GivenFile], *, merge_graphs: bool) -> None:
+    """Parse all as the nodes will, before there is any. Raises an `ImportingError` that names every bad file."""
+    bad: list[ImportingError] = []
+    async with Importer() as importer:
+        for file in files.values():
+            try:
+                await importer.load(file.data, merge_graphs=merge_graphs, name=file.path)
+            except ImportingError as error:
+                bad.append(error)
+    if len(bad) == 1:
+        raise bad[0]
+    if bad:
+        raise ImportingError(f"{len(bad)} of {len(files)} files are refused: {'; '.join(map(str, bad))}")
+
+
+def _name_for(path: Path, taken: Mapping[str, object]) -> str:
     """The file's name, in the letters that the name of an asset may have; its extension tells the format."""
     stem = _NOT_IN_NAMES.sub("-", path.stem).strip("-.") or "file"
     extension = _NOT_IN_NAMES.sub("", path.suffix)
@@ -55,16 +73,26 @@ def _name_for(path: Path, taken: dict[str, bytes]) -> str:
 class FilesStory:
     """Takes files the whole way. One `tell` a story."""
 
-    def __init__(self, fleet: Fleet, teller: Teller, files: dict[str, bytes], m: int, *, chain: bool) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        teller: Teller,
+        files: Mapping[str, GivenFile],
+        m: int,
+        *,
+        chain: bool,
+        merge_graphs: bool = False,
+    ) -> None:
         self._fleet = fleet
         self._teller = teller
         self._files = files
         self._m = m
         self._chain = chain
+        self._merge_graphs = merge_graphs
         self.assets: list[AssetFacts] = []
 
     async def tell(self) -> list[AssetFacts]:
-        """Raises what the first node that is asked raises for a file that is not RDF, and `StoryError`."""
+        """Raises `StoryError`."""
         group = await found(self._fleet, SLUG, self._m, chain=self._chain)
         self._teller.say(
             f"{group.founder.name} founds a gated context graph with {and_list(group.names(group.others))}; "
@@ -79,18 +107,29 @@ class FilesStory:
         return self.assets
 
     async def _draft_all(self, group: Group) -> None:
-        """First of all, so that a file that is not RDF ends the story before anything is shared."""
-        author = group.founder
+        author, warnings = group.founder, list[str]()
         for asset in self.assets:
+            file = self._files[asset.name]
             draft = await author.face.draft(
-                group.graph, asset.name, self._files[asset.name], format=None, base=None, subgraph="", replace=False
+                group.graph,
+                asset.name,
+                file.data,
+                format=None,
+                base=None,
+                subgraph="",
+                replace=False,
+                merge_graphs=self._merge_graphs,
+                file=file.path,
             )
             asset.reference, asset.statements = draft.reference, draft.statements
+            warnings += draft.warnings
             self._mark(asset, "drafted")
         statements = sum(asset.statements for asset in self.assets)
         self._teller.say(
             f"{author.name} drafts {count(len(self.assets), 'file')} with {count(statements, 'statement')}."
         )
+        for warning in warnings:
+            self._teller.say(f"Warning: {warning}.")
 
     async def _go(self, group: Group, asset: AssetFacts, limit: trio.CapacityLimiter) -> None:
         author, endorser = group.founder.face, group.others[0].face

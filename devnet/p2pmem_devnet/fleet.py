@@ -311,10 +311,21 @@ async def one_error() -> AsyncIterator[None]:
     try:
         yield
     except BaseExceptionGroup as group:
-        error: BaseException = group
-        while isinstance(error, BaseExceptionGroup):
-            error = next((it for it in error.exceptions if not isinstance(it, trio.Cancelled)), error.exceptions[0])
+        error = real_error(group)
         raise error from error.__cause__
+
+
+def real_error(error: BaseException) -> BaseException:
+    """What went wrong inside of groups: the first that is no cancellation, where there is one."""
+    while isinstance(error, BaseExceptionGroup):
+        error = next((it for it in error.exceptions if not _is_cancelled(it)), error.exceptions[0])
+    return error
+
+
+def _is_cancelled(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_is_cancelled, error.exceptions))
+    return isinstance(error, trio.Cancelled)
 
 
 def make_home(home: Home, label: str, network: str) -> Address:

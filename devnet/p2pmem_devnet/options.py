@@ -11,6 +11,7 @@ from typing import Final
 from p2pmem_protocol.errors import MisuseError
 
 from p2pmem.api.problems import EXIT_MEANINGS, Exit
+from p2pmem.cli.command import Parser
 
 NAMES: Final = ("ada", "bo", "cy", "dee", "eli", "fay", "gus", "hal", "ida", "jon", "kim", "lea")
 OUTSIDER: Final = "mallory"
@@ -30,6 +31,7 @@ _EXITS: Final = {
     Exit.OK: "all peers agree: same trust, same root recomputed from the bytes, same certificate",
     Exit.JOB_ENDED_BADLY: "the peers do not agree, something that had to happen did not, or the outsider got something",
     Exit.OUTSIDE: "a process, the disk or the chain failed",
+    Exit.NOT_FOUND: "there is no such file",
 }
 
 
@@ -43,6 +45,7 @@ class Options:
     keep: bool = False
     json: bool = False
     chain: bool = True
+    merge_graphs: bool = False
 
     @property
     def names(self) -> list[str]:
@@ -68,7 +71,7 @@ class Rehearsal:
 
 
 def parse(arguments: Sequence[str]) -> Options | Order | Rehearsal:
-    """Raises `MisuseError` for what cannot be, and `SystemExit` for `--help` and wrong usage."""
+    """Raises `MisuseError` for what cannot be, wrong usage too, and `SystemExit` for `--help`."""
     if arguments and arguments[0] in ORDERS:
         return _order(arguments)
     if arguments and arguments[0] == "run":
@@ -81,7 +84,7 @@ def parse(arguments: Sequence[str]) -> Options | Order | Rehearsal:
     if not 1 <= m <= nodes - 1:
         raise MisuseError(f"--quorum is {m}: with {nodes} peers, 1 to {nodes - 1} others can approve")
     files = tuple(found.files)
-    return Options(files, nodes, m, found.keep, found.json, not found.no_chain)
+    return Options(files, nodes, m, found.keep, found.json, not found.no_chain, found.merge_graphs)
 
 
 def _order(arguments: Sequence[str]) -> Order:
@@ -93,7 +96,7 @@ def _order(arguments: Sequence[str]) -> Order:
 
 
 def _rehearsal(arguments: Sequence[str]) -> Rehearsal:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="scripts/devnet run",
         description="Run scenarios in one process, in virtual time, each with an audit at its end.",
     )
@@ -110,9 +113,9 @@ def _parser() -> argparse.ArgumentParser:
     exits = {**EXIT_MEANINGS, **_EXITS}
     codes = "\n".join(
         f"  {code.value:>3}  {exits[code]}"
-        for code in (Exit.OK, Exit.BUG, Exit.MISUSE, Exit.REFUSED, Exit.OUTSIDE, Exit.JOB_ENDED_BADLY, Exit.INTERRUPTED)
+        for code in (*(it for it in Exit if it < Exit.TIMEOUT), Exit.NOT_FOUND, Exit.INTERRUPTED)
     )
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="scripts/devnet",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Peers on this machine, each a process of its own, an outsider, and a chain. Without FILE they\n"
@@ -125,6 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--nodes", type=int, default=NODES_DEFAULT, metavar="N", help="how many peers (default: 5)")
     parser.add_argument("--quorum", type=int, metavar="M", help="how many others approve (default: most of them)")
+    parser.add_argument("--merge-graphs", action="store_true", help="assert also what is in named graphs, as one graph")
     parser.add_argument("--keep", action="store_true", help="stay up afterwards, and say how to talk to each peer")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of the story")
     parser.add_argument("--no-chain", action="store_true", help="without anvil; nothing is anchored")

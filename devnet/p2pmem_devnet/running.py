@@ -16,13 +16,13 @@ from typing import Any, Final
 import trio
 from p2pmem_protocol.errors import MisuseError
 
-from p2pmem.api.problems import Exit
+from p2pmem.api.problems import Exit, row_of
 from p2pmem_devnet.anvil import CHAIN_ID, AnvilMissingError, find_anvil
 from p2pmem_devnet.control import need_none_kept, take_orders
 from p2pmem_devnet.errors import InterruptedRunError
 from p2pmem_devnet.facts import AssetFacts, all_problems
-from p2pmem_devnet.files import SLUG as FILES_SLUG, FilesStory, read_files
-from p2pmem_devnet.fleet import Fleet, FleetSettings, one_error, open_fleet
+from p2pmem_devnet.files import SLUG as FILES_SLUG, FilesStory, GivenFile, check_files, read_files
+from p2pmem_devnet.fleet import Fleet, FleetSettings, one_error, open_fleet, real_error
 from p2pmem_devnet.money import DevChain, open_dev_chain
 from p2pmem_devnet.options import OUTSIDER, Options, Order
 from p2pmem_devnet.story import QUESTION, SLUG, Outcome, Story, manual_names
@@ -40,6 +40,7 @@ async def run(options: Options) -> Exit:
     Cancelled, everything that was started is ended too.
     """
     files = read_files(options.files)
+    await check_files(files, merge_graphs=options.merge_graphs)
     if options.keep:
         await need_none_kept()
     interrupted = False
@@ -73,7 +74,7 @@ async def run(options: Options) -> Exit:
 class _Run:
     """What belongs to one run."""
 
-    def __init__(self, options: Options, files: Mapping[str, bytes]) -> None:
+    def __init__(self, options: Options, files: Mapping[str, GivenFile]) -> None:
         self._options = options
         self._files = dict(files)
         self._teller = Teller(out=silent) if options.json else Teller()
@@ -92,7 +93,14 @@ class _Run:
                 async with open_fleet(options.names, directory, settings) as fleet:
                     await self._begin(fleet, chain)
                     if self._files:
-                        story = FilesStory(fleet, self._teller, self._files, options.m, chain=chain is not None)
+                        story = FilesStory(
+                            fleet,
+                            self._teller,
+                            self._files,
+                            options.m,
+                            chain=chain is not None,
+                            merge_graphs=options.merge_graphs,
+                        )
                         outcome = Outcome(assets=await story.tell())
                     else:
                         outcome = await Story(fleet, self._teller, NETWORK, options.m, chain=chain is not None).tell()
@@ -253,14 +261,16 @@ def _hit(hit: Any) -> dict[str, Any]:
 
 
 class _directory:
-    """A directory for a run. It goes when all went well; otherwise it stays, with the logs of the nodes in it."""
+    """A directory for a run, with the keys and logs of its nodes. It goes, unless they explain what failed."""
 
     def __enter__(self) -> Path:
         self._path = Path(tempfile.mkdtemp(prefix="p2pmem-devnet-"))
         return self._path
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if kind is None or issubclass(kind, trio.Cancelled):
+        why = real_error(error) if error is not None else None
+        refused = isinstance(why, Exception) and row_of(why).exit in (Exit.MISUSE, Exit.REFUSED, Exit.NOT_FOUND)
+        if isinstance(why, Exception) and not refused:
+            why.add_note(f"the nodes, with their logs and keys, are kept in {self._path}")
+        else:
             shutil.rmtree(self._path, ignore_errors=True)
-        elif error is not None:
-            error.add_note(f"the logs of the nodes are in {self._path}")

@@ -131,6 +131,7 @@ PROBLEMS: Final[Mapping[str, Row]] = {
     _IMPORTING + "InputTooLargeError": Row("input-too-large", 413, Exit.REFUSED),
     _IMPORTING + "InputSyntaxError": Row("input-syntax", 422, Exit.REFUSED),
     _IMPORTING + "NoSuchFormatError": Row("no-such-format", 415, Exit.MISUSE),
+    _IMPORTING + "UnrecognisedError": Row("not-recognised", 415, Exit.REFUSED),
     _IMPORTING + "BadBaseError": Row("bad-base", 422, Exit.MISUSE),
     _IMPORTING + "InputRefusedError": Row("input-refused", 422, Exit.REFUSED),
     # queries

@@ -33,7 +33,11 @@ class EncodingError(ImportingError):
 
 
 class NoSuchFormatError(ImportingError):
-    """The format is unknown, or cannot be told."""
+    """The format that was named is unknown."""
+
+
+class UnrecognisedError(ImportingError):
+    """Neither the name nor the first words of a file say which format it has."""
 
 
 class InputSyntaxError(ImportingError):

@@ -7,7 +7,7 @@ from enum import Enum
 from pathlib import PurePath
 from typing import Final
 
-from p2pmem.importing.errors import NoSuchFormatError
+from p2pmem.importing.errors import NoSuchFormatError, UnrecognisedError
 
 
 class Format(Enum):
@@ -83,14 +83,17 @@ _TURTLE: Final = re.compile(rb"@prefix|@base|prefix\s|base\s|graph\s|<|_:|\[|\(|
 def choose(name: str, data: bytes, asked: Format | None) -> Format:
     """What is asked for; else what the extension of the name says; else what the first words look like.
 
-    Raises NoSuchFormatError where none of them says anything.
+    Raises UnrecognisedError where none of them says anything.
     """
     if asked is not None:
         return asked
     extension = PurePath(name).suffix.lower().lstrip(".")
     found = _EXTENSIONS.get(extension) or recognise(data)
     if found is None:
-        raise NoSuchFormatError(f"{name}: not recognised as RDF. Name its format: one of {_choices()}")
+        raise UnrecognisedError(
+            f"{name}: not recognised as RDF: give it the extension of its format, or name that with --format: one of "
+            f"{_choices()}"
+        )
     return found
 
 

@@ -68,6 +68,9 @@ _PACKED: Final = (
 _DECLARED: Final = re.compile(rb"<\?xml[^>]{0,200}?encoding\s*=\s*[\"']([A-Za-z0-9._-]+)[\"']")
 _ENTITY: Final = re.compile(rb"<!ENTITY\s+(%\s+)?[^\s\"'>]+\s+(?:\"([^\"]*)\"|'([^']*)'|(SYSTEM|PUBLIC))")
 _WITHIN_ENTITY: Final = re.compile(rb"&(?!#|amp;|lt;|gt;|quot;|apos;)|%[A-Za-z]+;")
+_CONTROL: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+_LOOKED_AT_BYTES: Final = 4_096
+_WIDE_BYTES: Final = 8
 _NO_HOST: Final = "https://p2pmem.invalid/"
 _UNDER_NO_HOST: Final = re.compile(rf"<({re.escape(_NO_HOST)}[^>]*)>")
 _POSITION: Final = re.compile(r"^Parser error (?:at|between) .*?: |\s*\(line \d+\)$")
@@ -135,6 +138,8 @@ def _checked_text(data: bytes, name: str) -> bytes:
     try:
         text.decode()
     except UnicodeDecodeError as error:
+        if _CONTROL.search(text[:_LOOKED_AT_BYTES]):
+            raise EncodingError(f"{name}: this is not text but binary data: export what it says as RDF") from None
         line = text.count(b"\n", 0, error.start) + 1
         column = error.start - text.rfind(b"\n", 0, error.start)
         raise EncodingError(
@@ -148,10 +153,11 @@ def _wide_encoding(data: bytes) -> str | None:
         return "UTF-32"
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "UTF-16"
-    # Without a mark: the first character of every format is ASCII, so one of its two bytes is zero.
-    if len(data) >= 2 and data[0] == 0 and data[1] != 0:
+    # Without a mark: the words that a format begins with are ASCII, so one of the two bytes of each is zero.
+    high, low = data[0:_WIDE_BYTES:2], data[1:_WIDE_BYTES:2]
+    if low and not any(high) and all(low):
         return "UTF-16BE"
-    if len(data) >= 2 and data[0] != 0 and data[1] == 0:
+    if low and not any(low) and all(high):
         return "UTF-16LE"
     return None
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
+import trio
 from p2pmem_devnet.cli import main
 from p2pmem_devnet.files import read_files
+from p2pmem_devnet.fleet import real_error
 from p2pmem_devnet.options import Options, Order, parse
+from p2pmem_devnet.running import _directory
 from p2pmem_devnet.table import columns
 from p2pmem_devnet.telling import Teller, and_list, count, seconds
+from p2pmem_protocol.errors import MisuseError, OutsideError
+
+from p2pmem.api.problems import Exit
 
 
 @pytest.fixture(autouse=True)
@@ -39,20 +47,107 @@ def test_what_cannot_be_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize(
-    ("kind", "words"), [("missing", "there is no file"), ("directory", "is a directory"), ("empty", "is empty")]
+    ("kind", "code", "words"),
+    [
+        ("missing", Exit.NOT_FOUND, "there is no file"),
+        ("directory", Exit.REFUSED, "is not a file"),
+        ("empty", Exit.REFUSED, "the file is empty"),
+        ("broken", Exit.REFUSED, "line 2, column 17: not valid Turtle"),
+        ("named graphs", Exit.REFUSED, "--merge-graphs"),
+        ("a letter", Exit.REFUSED, "not recognised as RDF"),
+    ],
 )
-def test_a_file_that_cannot_be_read_is_refused_before_anything_starts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, words: str
+def test_a_file_that_cannot_be_taken_is_refused_before_anything_starts_with_the_codes_of_p2pmem(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, code: Exit, words: str
 ) -> None:
     path = tmp_path / "x.ttl"
     if kind == "directory":
         path.mkdir()
     elif kind == "empty":
         path.write_text(" \n")
-    assert main(["--no-chain", str(path)]) == 2
+    elif kind == "broken":
+        path.write_text("<urn:a> <urn:b> <urn:c> .\n<urn:a> <urn:b> .\n")
+    elif kind == "named graphs":
+        path = tmp_path / "x.nq"
+        path.write_text("<urn:a> <urn:b> <urn:c> <urn:g> .\n")
+    elif kind == "a letter":
+        path = tmp_path / "x"
+        path.write_text("Dear reader")
+    assert main(["--no-chain", str(path)]) == code
     captured = capsys.readouterr()
     assert words in captured.err
+    assert captured.err.startswith("devnet: ")
+    assert str(path) in captured.err
+    assert captured.err.count("\n") == 1
     assert captured.out == ""
+    assert main(["--no-chain", str(path), "--json"]) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert words in json.loads(captured.err)["error"]["message"]
+
+
+def test_all_bad_files_are_named_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, text in (("a.ttl", "<urn:a>"), ("b.ttl", "<urn:a> <urn:b> <urn:c> ."), ("c.jsonld", "{")):
+        (tmp_path / name).write_text(text)
+    assert main([str(tmp_path / name) for name in ("a.ttl", "b.ttl", "c.jsonld")]) == Exit.REFUSED
+    said = capsys.readouterr().err
+    assert said.startswith(f"devnet: 2 of 3 files are refused: {tmp_path / 'a.ttl'}: line 1")
+    assert f"; {tmp_path / 'c.jsonld'}: " in said
+
+
+@pytest.mark.parametrize("arguments", [["--nodes", "x"], ["--frob"], ["--nodes", "1"], ["run"], ["kill"]])
+def test_wrong_usage_is_one_line_and_in_json_a_problem(
+    capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    assert main(arguments) == Exit.MISUSE
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert main([*arguments, "--json"]) == Exit.MISUSE
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert json.loads(said.err)["error"]["code"] in ("bad-request", "misuse")
+
+
+def test_options_may_stand_between_files() -> None:
+    found = parse(["a.ttl", "--json", "b.ttl", "--nodes", "3", "c.ttl", "--merge-graphs"])
+    assert found == Options((Path("a.ttl"), Path("b.ttl"), Path("c.ttl")), 3, 2, json=True, merge_graphs=True)
+
+
+@pytest.mark.parametrize(
+    ("error", "kept"),
+    [
+        (None, False),
+        (MisuseError("refused"), False),
+        (ExceptionGroup("", [ExceptionGroup("", [MisuseError("refused")])]), False),
+        (KeyboardInterrupt(), False),
+        (OutsideError("a process ended"), True),
+        (ExceptionGroup("", [OutsideError("a process ended")]), True),
+        (KeyError("a mistake"), True),
+    ],
+)
+def test_the_directory_of_a_run_goes_unless_it_explains_what_failed_and_then_it_is_named(
+    error: BaseException | None, kept: bool
+) -> None:
+    path = Path()
+    try:
+        with _directory() as path:
+            (path / "peer.key").write_text("secret")
+            if error is not None:
+                raise error
+    except BaseException as raised:
+        notes = getattr(real_error(raised), "__notes__", [])
+        assert [str(path) in note for note in notes] == [True] * kept
+    assert path.exists() == kept
+    shutil.rmtree(path, ignore_errors=True)
+
+
+async def test_the_directory_of_an_interrupted_run_goes_from_within_nurseries_too() -> None:
+    with trio.CancelScope() as scope, _directory() as path:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            scope.cancel()
+            await trio.sleep_forever()
+    assert not path.exists()
 
 
 def test_most_of_the_others_have_to_approve_unless_told() -> None:
@@ -76,7 +171,7 @@ def test_exit_codes_are_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--help"])
     said = capsys.readouterr().out
     assert "exit codes:" in said
-    for code in ("0", "1", "2", "3", "4", "5", "130"):
+    for code in ("0", "1", "2", "3", "4", "5", "7", "130"):
         assert f"  {code.rjust(3)}  " in said
 
 

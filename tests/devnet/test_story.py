@@ -57,6 +57,11 @@ def left_behind(home: Path) -> list[str]:
     return found
 
 
+def directories(home: Path) -> list[str]:
+    """Those of runs, which hold keys."""
+    return [path.name for path in home.iterdir() if path.name.startswith("p2pmem-devnet-")]
+
+
 def devnet(home: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command(*arguments), capture_output=True, text=True, env=environment(home, **more), timeout=SLOWEST_S
@@ -147,7 +152,7 @@ def test_an_idle_node_is_small(story: Run) -> None:
 
 def test_nothing_is_left_of_a_run(story: Run) -> None:
     assert left_behind(story.home) == []
-    assert [path.name for path in story.home.iterdir() if path.name.startswith("p2pmem-devnet-")] == []
+    assert directories(story.home) == []
 
 
 def test_without_anvil_it_says_so_and_goes_on(tmp_path: Path) -> None:
@@ -170,6 +175,7 @@ def test_a_file_that_is_no_rdf_ends_the_run_with_its_line_and_leaves_nothing(tmp
     assert "line 2" in done.stderr
     assert "Traceback" not in done.stderr
     assert left_behind(tmp_path) == []
+    assert directories(tmp_path) == []
 
 
 def test_a_kept_devnet_takes_orders_and_ends_when_told(tmp_path: Path) -> None:
@@ -216,6 +222,7 @@ def test_an_interrupted_run_ends_everything(tmp_path: Path, how: signal.Signals)
         process.send_signal(how)
         code = process.wait(60)
     assert code == (-9 if how is signal.SIGKILL else 130)
+    assert how is signal.SIGKILL or directories(tmp_path) == []
     deaths = 0
     while left_behind(tmp_path):  # after SIGKILL nobody waits for the nodes: they end by themselves
         deaths += 1

@@ -82,6 +82,7 @@ def test_wrong_usage_is_one_line(capsys: pytest.CaptureFixture[str], words: list
         (["proof", "export", "x", "--statement", "never said"], Exit.REFUSED, "not in it"),
         (["draft", "x", "no-such-file"], Exit.NOT_FOUND, "there is no file no-such-file"),
         (["draft", "x", "."], Exit.REFUSED, ". is not a file"),
+        (["query", "--file", "."], Exit.REFUSED, ". is not a file"),
         (["query"], Exit.MISUSE, "SPARQL or with --file"),
         (["query", "--file", "no-such-file"], Exit.NOT_FOUND, "no-such-file"),
         (["changes", "--limit", "0"], Exit.MISUSE, "--limit"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import random
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from p2pmem.importing.errors import (
     NamedGraphError,
     NoSuchFormatError,
     RemoteContextError,
+    UnrecognisedError,
     XmlEntityError,
 )
 from p2pmem.importing.formats import Format, recognise
@@ -102,7 +104,7 @@ def test_without_an_extension_the_first_words_say_the_format(name: str, form: Fo
 def test_first_words(data: bytes, form: Format | None) -> None:
     assert recognise(data) is form
     if form is None:
-        with pytest.raises(NoSuchFormatError, match="Turtle, N-Triples"):
+        with pytest.raises(UnrecognisedError, match="--format: one of Turtle, N-Triples"):
             imported(data, "file")
 
 
@@ -153,6 +155,14 @@ def test_what_is_not_utf_8_is_refused_with_its_remedy(data: bytes, said: str) ->
         imported(data)
     assert said in str(caught.value)
     assert str(caught.value).startswith("file.ttl: ")
+
+
+def test_what_is_no_text_at_all_is_not_told_to_be_converted() -> None:
+    for seed in range(50):
+        with pytest.raises(ImportingError) as caught:
+            imported(random.Random(seed).randbytes(500))
+        assert "iconv" not in str(caught.value)
+        assert "not text" in str(caught.value)
 
 
 def test_xml_declared_in_another_encoding_is_refused_with_its_remedy() -> None:
