@@ -26,12 +26,16 @@ Carry = Callable[[Order], Awaitable[str]]
 
 
 def control_directory() -> Path:
-    """Where the socket lies: `P2PMEM_DEVNET_CONTROL`, or a directory of this user's own."""
+    """Where the socket lies: `P2PMEM_DEVNET_CONTROL`, or a directory of this user's own, the same in every terminal."""
     named = os.environ.get("P2PMEM_DEVNET_CONTROL")
     if named:
         return Path(named)
     runtime = os.environ.get("XDG_RUNTIME_DIR")
-    return Path(runtime, "p2pmem") if runtime else Path(tempfile.gettempdir(), f"p2pmem-devnet-{os.getuid()}")
+    if runtime:
+        return Path(runtime, "p2pmem")
+    # not where TMPDIR leads: that is often another one in another terminal, and a long one leaves a socket no room
+    place = Path("/tmp") if os.access("/tmp", os.W_OK) else Path(tempfile.gettempdir())  # noqa: S108 - made 0700, checked
+    return place / f"p2pmem-devnet-{os.getuid()}"
 
 
 async def need_none_kept() -> None:
@@ -82,7 +86,7 @@ async def give(order: Order) -> str:
     try:
         stream = await trio.open_unix_socket(str(path))
     except OSError:
-        raise MisuseError("no devnet is kept: start one with `scripts/devnet --keep`") from None
+        raise MisuseError(f"no devnet is kept: start one with `scripts/devnet --keep` (looked at {path})") from None
     answer = None
     async with stream:
         with trio.move_on_after(ORDER_S_MAX):

@@ -266,6 +266,10 @@ class Fleet:
         self._parted.add(frozenset((one, other)))
         self._set_doors()
 
+    def parted(self) -> list[list[str]]:
+        """The pairs between which no byte passes."""
+        return sorted(sorted(pair) for pair in self._parted)
+
     def heal(self) -> None:
         """End all partitions; the nodes dial each other anew."""
         self._parted.clear()

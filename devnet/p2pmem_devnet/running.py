@@ -202,7 +202,8 @@ async def carry_out(fleet: Fleet, order: Order, stop: trio.Event) -> str:
             fleet.heal()
             return "all partitions have ended"
         case "status":
-            return "\n".join(f"{node.name:6} {node.url if node.is_running else 'down'}" for node in fleet)
+            lines = [f"{node.name:6} {node.url if node.is_running else 'down'}" for node in fleet]
+            return "\n".join([*lines, *(f"no byte passes between {and_list(pair)}" for pair in fleet.parted())])
         case "stop":
             stop.set()
             return "it ends"

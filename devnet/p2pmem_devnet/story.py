@@ -355,7 +355,7 @@ class Story:
         job = await author.face.verify(group.graph, facts.reference, deadline_ms=None)
         await self._approvals(group, author, facts.reference, self._m - 1)
         await self._reviews_of(killed)
-        alone = f"{and_list(group.names(cast.by_themselves))} approved by themselves" if cast.by_themselves else ""
+        alone = f"{and_list(group.names(cast.by_themselves))} approved by the policy auto" if cast.by_themselves else ""
         self._teller.say(
             f"{author.name} asks the verifiers. {alone + ': bytes, root and seal agree. ' if alone else ''}"
             f"{f'That is {self._m - 1} of the {self._m} it needs.' if alone else 'It needs one approval.'}"

@@ -6,7 +6,7 @@ import argparse
 from typing import Final
 
 from p2pmem.api.problems import Exit
-from p2pmem.cli.command import Command, Context, reference_argument
+from p2pmem.cli.command import Command, Context, graph_argument, reference_argument
 from p2pmem.cli.views_trust import show_diff, show_explanation, show_history, show_review
 from p2pmem.cli.waiting import finish, wait_arguments
 
@@ -15,6 +15,11 @@ async def explain(context: Context) -> Exit:
     found = await context.face.explain(await context.graph(), context.args.reference)
     context.out.answer(found, show_explanation(found))
     return Exit.OK
+
+
+def _history_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("reference", metavar="ASSET", help="<address>/<name>, or its name alone where it is your own")
+    graph_argument(parser)
 
 
 async def history(context: Context) -> Exit:
@@ -69,7 +74,7 @@ COMMANDS: Final = (
         _attest_arguments,
         "Other contracts can ask for it there. The account of this node pays for the transaction.",
     ),
-    Command("history", "show what became of an asset", history, reference_argument),
+    Command("history", "show what became of an asset", history, _history_arguments),
     Command("diff", "compare two versions of an asset", diff, _diff_arguments),
     Command("review show", "look at a proposal before you decide", review, _review_arguments),
 )

@@ -56,7 +56,7 @@ def show_graph(graph: GraphView) -> str:
             ("shared for", life),
             ("copies at least", str(graph.acks_min) if graph.acks_min else ""),
             ("chain", f"{graph.chain}, contract {graph.contract}" if graph.chain else ""),
-            ("roster", f"version {graph.version} of term {graph.term}, {short(graph.head)}"),
+            ("roster", f"version {graph.version} of term {graph.term}, {graph.head}"),
             ("id", graph.id),
             ("root key", graph.root if graph.root != graph.owner else ""),
             ("trouble", clean(graph.trouble)),

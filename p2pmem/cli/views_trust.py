@@ -52,7 +52,7 @@ def show_explanation(it: Explanation) -> str:
             ("quorum", f"serial {it.quorum_serial}, {it.quorum}" if it.quorum else "none"),
             ("", "an earlier one, under which the roster keeps it as verified" if it.kept else ""),
             ("verifiers", " ".join(it.verifiers)),
-            ("do not count", " ".join(it.barred)),
+            ("barred", f"{' '.join(it.barred)} (the author, and whoever it was signed for)" if it.barred else ""),
             ("still silent", " ".join(it.missing)),
             ("asked until", show_time(it.asked_until_ms) if it.asked_until_ms else ""),
             ("root", version.root),

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
-from p2pmem_protocol.errors import RefusedError
+from p2pmem_protocol.errors import RefusedError, counted
 from p2pmem_protocol.graphset import GraphSet
 from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.heads import HeadChain
@@ -92,7 +92,7 @@ class LedgerGraph:
             return None
         missing = self.missing_parts()
         if missing:
-            self.trouble = f"{len(missing)} parts of the newest roster are not held yet; waiting for a member"
+            self.trouble = f"not held yet of the newest roster: {counted(len(missing), 'part')}; waiting for a member"
             return None
         try:
             return self._joined(state.header)

@@ -188,6 +188,6 @@ def _note(candidate: _Candidate) -> str:
 
 def _policy(floor: Floor | None) -> str:
     if floor is None:
-        return "no floor; rejected, retracted and expired left out; weighted by trust"
+        return "all but Rejected; expired and retracted left out; weighted by trust"
     least = f", M of at least {floor.least_m}" if floor.least_m else ""
     return f"at least {floor.level.word}{least}; expired and retracted left out; weighted by trust"

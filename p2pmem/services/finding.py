@@ -24,10 +24,14 @@ def find_version(graph: LedgerGraph, reference: str, own: Address, now_ms: int) 
     chosen = _choose(asset, number)
     if chosen is not None:
         return asset, chosen
-    others = [] if "/" in reference else _of_anybody(graph, key.name, now_ms)
+    by_name = [] if "/" in reference else _of_anybody(graph, key.name, now_ms)
+    others = [it for it in by_name if it[0].key != key]
     if others:
         named = ", ".join(f"{it.key.asset} ({graph.label_of(it.key.author) or 'no label'})" for _, it in others)
         raise NotFoundError(f"you have no {reference} in {graph.name}; name it with its author: {named}")
+    if number is not None and asset.versions:
+        known = ", ".join(f"@{it}" for it in sorted({version.key.version for version in asset.versions}))
+        raise NotFoundError(f"{key} has no version {number} in {graph.name}; known of it here: {known}")
     raise NotFoundError(f"{reference} is not in {graph.name}: it has expired, was retracted, or never came")
 
 

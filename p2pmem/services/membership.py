@@ -211,8 +211,8 @@ def first_body(name: GraphName, members: tuple[Member, ...], founding: Founding,
         raise MisuseError("M = 0 would verify everything; leave the verifiers out for a graph without a quorum")
     if m > len(others):
         raise MisuseError(
-            f"M = {m} can never be reached: {len(others)} members other than the owner are verifiers. Name more "
-            "of them now, or set M when they have joined"
+            f"M = {m} can never be reached: of the verifiers, {len(others)} other than the owner. Name more of them "
+            "now, or set M when they have joined"
         )
     quorum = Quorum(name.id, 1 if m else 0, m, verifiers if m else ())
     base = Limits(founding.access, quorum)

@@ -464,8 +464,16 @@ class NodeFace:
         return self._s.showing.version(found, asset, view, Floor())
 
     async def history(self, graph: str, reference: str) -> HistoryView:
-        key, _ = parse_reference(reference, self._s.signing.default_agent)
-        return self._trust.history(self._s.ledger.named(graph), key)
+        found, own = self._s.ledger.named(graph), self._s.signing.default_agent
+        key, _ = parse_reference(reference, own)
+        try:
+            return self._trust.history(found, key)
+        except NotFoundError:
+            if "/" in reference:
+                raise
+        # as wherever one only reads, a name is also that of the only author who has it
+        _, view = find_readable(found, key.name, own, self._s.clock.now_ms())
+        return self._trust.history(found, view.key.asset)
 
     async def diff(self, graph: str, reference: str, *, other: int | None) -> DiffView:
         found, asset, view = self._readable(graph, reference)

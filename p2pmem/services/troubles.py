@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from p2pmem_protocol.errors import counted
+
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.net.dialer import Dialer
 from p2pmem.net.sessions import Sessions
@@ -91,6 +93,6 @@ class Troubles:
         if soon:
             hours = (soon[0].ends_ms - self._ledger.clock.now_ms()) / 3_600_000
             yield (
-                f"{len(soon)} versions that your agents shared, endorsed or approved end soon, the first "
+                f"{counted(len(soon), 'version')} that your agents shared, endorsed or approved will end soon, first "
                 f"{soon[0].key}@{soon[0].version} in {hours:.1f} h: share again what is to stay, or publish it"
             )

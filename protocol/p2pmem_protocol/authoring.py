@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.errors import MisuseError, lasting
 from p2pmem_protocol.names import VersionKey, hex_id
 from p2pmem_protocol.seal import NO_PREVIOUS, Seal
 from p2pmem_protocol.view import AssetView, VersionView
@@ -68,12 +68,12 @@ def may_share(view: AssetView, seal: Seal, expires_at_ms: int) -> None:
             continue
         if version.key.version < key.version and other_ms > end_ms:
             raise EndsTooEarlyError(
-                f"version {version.key.version} is shared until {other_ms}: "
+                f"version {version.key.version} is shared for {lasting(other_ms - end_ms)} longer: "
                 f"share version {key.version} at least as long"
             )
         if version.key.version > key.version and other_ms < end_ms:
             raise EndsTooLateError(
-                f"version {version.key.version} is shared until {other_ms} only; renew that one first, "
+                f"version {version.key.version} ends {lasting(end_ms - other_ms)} earlier; renew that one first, "
                 f"or let version {key.version} end by then"
             )
 

@@ -11,6 +11,23 @@ Every message says what, where, and what to do about it.
 from __future__ import annotations
 
 from enum import Enum, IntEnum, unique
+from typing import Final
+
+_UNITS: Final = ((86_400_000, "days"), (3_600_000, "hours"), (60_000, "minutes"), (1_000, "s"))
+
+
+def counted(number: int, word: str) -> str:
+    """For messages: `1 verifier`, `2 verifiers`."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def lasting(duration_ms: int) -> str:
+    """For messages: `7 days`, `1.5 hours`, `30 s`, in the largest unit that is not over it."""
+    for unit_ms, unit in _UNITS:
+        if duration_ms >= unit_ms:
+            number = f"{duration_ms / unit_ms:.3g}"
+            return f"{number} {unit}" if unit in ("s", "ms") or number != "1" else f"1 {unit.removesuffix('s')}"
+    return f"{duration_ms} ms"
 
 
 class P2pmemError(Exception):

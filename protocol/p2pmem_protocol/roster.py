@@ -21,7 +21,7 @@ from typing import Final
 from p2pmem_protocol import cbor
 from p2pmem_protocol.cbor import Value
 from p2pmem_protocol.eip712 import FieldValue, Struct, digest, typed_data
-from p2pmem_protocol.errors import MisuseError, Reason, RefusedError
+from p2pmem_protocol.errors import MisuseError, Reason, RefusedError, counted, lasting
 from p2pmem_protocol.fields import Reader
 from p2pmem_protocol.hashing import ZERO_HASH, keccak256
 from p2pmem_protocol.keys import SIGNATURE_BYTES, Signer, check_signed_by
@@ -125,7 +125,9 @@ class Quorum:
         if len(self.verifiers) > VERIFIERS_MAX:
             raise MisuseError(f"a quorum has at most {VERIFIERS_MAX} verifiers, not {len(self.verifiers)}")
         if not (self.m == 0 and not self.verifiers) and not 1 <= self.m <= len(self.verifiers):
-            raise MisuseError(f"M = {self.m} of {len(self.verifiers)} verifiers: M is from 1 to their number")
+            raise MisuseError(
+                f"M = {self.m} of {counted(len(self.verifiers), 'verifier')}: M is from 1 to their number"
+            )
 
     @property
     def is_none(self) -> bool:
@@ -184,8 +186,8 @@ class Limits:
     def __post_init__(self) -> None:
         if not 0 < self.ttl_default_ms <= self.ttl_max_ms <= TTL_MS_MAX:
             raise MisuseError(
-                f"a default life of {self.ttl_default_ms} ms and a longest of {self.ttl_max_ms} ms: "
-                f"0 < default <= longest <= {TTL_MS_MAX}"
+                f"a default life of {lasting(self.ttl_default_ms)} and a longest of {lasting(self.ttl_max_ms)}: "
+                f"the default is above 0 and not over the longest, and that is {lasting(TTL_MS_MAX)} at most"
             )
 
     def encode(self) -> bytes:

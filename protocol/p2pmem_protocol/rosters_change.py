@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from p2pmem_protocol.errors import BugError, MisuseError, Reason, RefusedError
+from p2pmem_protocol.errors import BugError, MisuseError, Reason, RefusedError, counted
 from p2pmem_protocol.graphset import GraphSet
 from p2pmem_protocol.keys import Signer
 from p2pmem_protocol.limits import CERTIFICATES_KEPT_MAX, KEPT_IDS_MAX, LABEL_CHARS_MAX, UINT32_MAX
@@ -246,8 +246,10 @@ def _quorum(head: Roster, members: Iterable[Member], m: int) -> Quorum:
     listed = list(members)
     verifiers = tuple(sorted(member.address for member in listed if Role.VERIFIER in member.roles)) if m else ()
     if not 0 <= m <= len(verifiers):
+        if m < 0:
+            raise MisuseError(f"M = {m}: it is the number of verifiers that have to approve, or 0 for no quorum")
         raise MisuseError(
-            f"M = {m} and {len(verifiers)} verifiers: nothing could reach it. "
+            f"M = {m} and {counted(len(verifiers), 'verifier')}: nothing could reach it. "
             "Lower M or add verifiers in the same change"
         )
     old = head.quorum
@@ -256,8 +258,8 @@ def _quorum(head: Roster, members: Iterable[Member], m: int) -> Quorum:
     writers = [member.address for member in listed if Role.WRITER in member.roles]
     if writers and not any(_reachable(verifiers, writer) >= m for writer in writers):
         raise MisuseError(
-            f"M = {m} of {len(verifiers)} verifiers: an author does not verify itself, so nothing that any writer says "
-            "could reach it. Lower M or add a verifier"
+            f"M = {m} of {counted(len(verifiers), 'verifier')}: an author does not verify itself, so nothing that any "
+            "writer says could reach it. Lower M or add a verifier"
         )
     if old.serial >= UINT32_MAX:
         raise BugError("the serial numbers of quorums are used up")
@@ -275,7 +277,7 @@ def _notes(head: Roster, body: Body) -> tuple[str, ...]:
         notes.append(
             f"the quorum changes from {head.quorum.m} of {len(head.quorum.verifiers)} to {quorum.m} of "
             f"{len(quorum.verifiers)}; open requests to verify are made again; "
-            f"{len(body.certificates)} complete certificates stay"
+            f"{counted(len(body.certificates), 'complete certificate')} kept"
         )
     for member in body.members:
         if Role.WRITER in member.roles and quorum.m:
@@ -288,7 +290,7 @@ def _notes(head: Roster, body: Body) -> tuple[str, ...]:
             else:
                 notes.append(f"a thing by {who} needs {m} of {len(able)}")
     if body.kept:
-        notes.append(f"{len(body.kept)} things of members that lose a right go on to count")
+        notes.append(f"of what members that lose a right have said, {counted(len(body.kept), 'thing')} still count")
     return tuple(notes)
 
 

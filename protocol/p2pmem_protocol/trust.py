@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import IntEnum, unique
 
-from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.errors import MisuseError, counted
 from p2pmem_protocol.evidence import Decision, Endorse, Method
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import Address, VersionKey
@@ -263,12 +263,12 @@ def _would_raise(judged: _Judged, endorsed: bool) -> str:
         return "the graph has no quorum" + ("" if endorsed else "; an endorsement makes it Endorsed")
     if judged.n < judged.m:
         return (
-            f"{judged.m} approvals are needed and only {judged.n} verifiers are neither author nor principal: "
+            f"{judged.m} needed, and of the verifiers only {judged.n} neither author nor principal: "
             "it can be PartiallyVerified at most under this quorum"
         )
     needed = judged.m - approvals
     able = len(judged.missing) + len(judged.rejections)
-    return f"{needed} more of the {able} verifiers that have not approved"
+    return f"{needed} more of the {counted(able, 'verifier')} that have not approved"
 
 
 def _weight(record: EvidenceRecord) -> tuple[int, int, bytes]:

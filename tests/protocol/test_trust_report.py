@@ -102,7 +102,7 @@ def test_the_author_and_the_principals_are_barred_and_said_to_be() -> None:
         (judge(principals=("v1",)), "2 more of the 2 verifiers that have not approved"),
         (
             judge(principals=("v1", "v2")),
-            "2 approvals are needed and only 1 verifiers are neither author nor principal: "
+            "2 needed, and of the verifiers only 1 neither author nor principal: "
             "it can be PartiallyVerified at most under this quorum",
         ),
         (judge(w.verdict("v1", ABOUT, OURS), w.verdict("v2", ABOUT, OURS)), ""),
