@@ -529,7 +529,7 @@ class NodeFace:
             named_graphs=[found.name.meta_iri],
             at_least=max(at_least, s.ledger.position),
         )
-        return s.showing.answer(answer)
+        return s.showing.answer(answer, sparql)
 
     # Signing by wallets outside
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -227,14 +228,16 @@ class Showing:
             )
         return f"another version of p2pmem began it, and this one cannot go on with it ({record.parked})"
 
-    def answer(self, answer: QueryAnswer) -> face.QueryAnswer:
+    def answer(self, answer: QueryAnswer, sparql: str) -> face.QueryAnswer:
         """An answer of the store."""
         kind = answer.kind
         rows = answer.rows() if kind is AnswerKind.SELECT else ()
+        variables = answer.variables if kind is AnswerKind.SELECT else ()
+        order = sorted(range(len(variables)), key=lambda at: _first_named(variables[at], sparql))
         return face.QueryAnswer(
             kind={AnswerKind.SELECT: "rows", AnswerKind.ASK: "boolean", AnswerKind.GRAPH: "triples"}[kind],
-            variables=answer.variables if kind is AnswerKind.SELECT else (),
-            rows=tuple(tuple(str(to_oxigraph(it)) if it is not None else None for it in row) for row in rows),
+            variables=tuple(variables[at] for at in order),
+            rows=tuple(tuple(_term(row[at]) for at in order) for row in rows),
             boolean=answer.boolean if kind is AnswerKind.ASK else None,
             triples=answer.n_triples if kind is AnswerKind.GRAPH else "",
             position=answer.position,
@@ -273,6 +276,16 @@ class Showing:
             return None
         claim = min(claims, key=lambda record: record.id)
         return AnchorView(Anchored.CLAIMED.value, claim.chain, str(claim.contract), "", 0, hex_id(claim.batch_root))
+
+
+def _term(value: Any) -> str | None:
+    return str(to_oxigraph(value)) if value is not None else None
+
+
+def _first_named(variable: str, sparql: str) -> int:
+    """Where a query names a variable first: columns stand in that order, also those of `SELECT *`."""
+    found = re.search(rf"[?$]{re.escape(variable)}\b", sparql)
+    return found.start() if found else len(sparql)
 
 
 def in_words(error: str) -> str:

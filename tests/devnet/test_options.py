@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 from p2pmem_devnet.cli import main
+from p2pmem_devnet.control import control_directory
 from p2pmem_devnet.files import read_files
 from p2pmem_devnet.fleet import real_error
 from p2pmem_devnet.options import Options, Order, parse
@@ -111,6 +112,18 @@ def test_wrong_usage_is_one_line_and_in_json_a_problem(
 def test_options_may_stand_between_files() -> None:
     found = parse(["a.ttl", "--json", "b.ttl", "--nodes", "3", "c.ttl", "--merge-graphs"])
     assert found == Options((Path("a.ttl"), Path("b.ttl"), Path("c.ttl")), 3, 2, json=True, merge_graphs=True)
+
+
+def test_a_kept_devnet_is_found_from_a_terminal_with_another_tmpdir(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("P2PMEM_DEVNET_CONTROL", "XDG_RUNTIME_DIR", "TMPDIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("tempfile.tempdir", None)
+    found = control_directory()
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    assert control_directory() == found
 
 
 @pytest.mark.parametrize(

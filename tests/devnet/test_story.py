@@ -199,7 +199,9 @@ def test_a_kept_devnet_takes_orders_and_ends_when_told(tmp_path: Path) -> None:
         assert devnet(tmp_path, "kill", "nobody").returncode == 2
         assert order("start", "bo").startswith("bo is up: http://127.0.0.1:")
         assert "no byte passes" in order("partition", "ada,bo")
+        assert "no byte passes between ada and bo" in order("status")
         assert "ended" in order("heal")
+        assert "no byte" not in order("status")
         assert devnet(tmp_path, "--keep", "--no-chain", "--nodes", "2", str(file)).returncode == 2
         assert order("stop") == "it ends\n"
         assert process.wait(60) == 0

@@ -208,6 +208,29 @@ async def test_a_version_that_cannot_be_published_any_more_makes_no_job(reader: 
     assert len(await reader.jobs(state=None, limit=10)) == 1
 
 
+async def test_columns_stand_as_the_query_names_them(reader: Face) -> None:
+    graph = (await reader.found(NewGraph("findings"))).graph
+    await draft(reader, graph)
+    await reader.share(graph, "finding", ttl_ms=60_000)
+
+    async def columns(sparql: str) -> tuple[str, ...]:
+        answer = await reader.query(sparql, graph=graph, view=None, min_trust=None, at_least=0)
+        (row,) = answer.rows
+        assert [str(it)[-2] for it in row] == list(answer.variables)
+        return answer.variables
+
+    assert await columns("SELECT * { ?s ?p ?o }") == ("s", "p", "o")
+    assert await columns("SELECT ?o ?s { ?s ?p ?o }") == ("o", "s")
+
+
+async def test_a_version_that_is_not_there_is_said_with_those_that_are(reader: Face) -> None:
+    graph = (await reader.found(NewGraph("findings"))).graph
+    await draft(reader, graph)
+    await reader.share(graph, "finding", ttl_ms=60_000)
+    with pytest.raises(NotFoundError, match=r"has no version 7 in .*; known of it here: @1$"):
+        await reader.version(graph, "finding@7")
+
+
 async def test_relative_iris_are_warned_of_before_anything_is_signed(reader: Face) -> None:
     graph = (await reader.found(NewGraph("findings"))).graph
     data = b"<a> <b> <c> ."

@@ -122,6 +122,15 @@ async def test_a_draft_edited_after_sealing_is_not_shared_under_the_old_seal(clu
     assert bo.sees(asset)
 
 
+async def test_a_name_is_enough_to_read_what_became_of_it_where_only_one_author_has_it(cluster: Cluster) -> None:
+    ada, bo, *_ = cluster.nodes
+    asset = await ada.share("ex:a ex:b ex:c .")
+    await cluster.settled()
+    assert (await bo.face.history(cluster.graph, asset.name)).reference == f"{ada.address}/{asset.name}"
+    with pytest.raises(MisuseError):
+        await bo.face.history(cluster.graph, "nothing")
+
+
 async def test_a_private_draft_never_leaves_its_node(cluster: Cluster) -> None:
     ada, *others = cluster.nodes
     await ada.draft('ex:a ex:says "private matter" .', name="mine")
