@@ -599,7 +599,7 @@ class Face(Protocol):
     ) -> RecallAnswer: ...
 
     async def query(
-        self, sparql: str, *, graph: str, view: Layer | None, min_trust: str | None, at_least: int, min_m: int = 0
+        self, sparql: str, *, graph: str, layer: Layer | None, min_trust: str | None, at_least: int, min_m: int = 0
     ) -> QueryAnswer:
         """Over what is current at the floor of a level and a least M."""
 

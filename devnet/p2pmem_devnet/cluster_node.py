@@ -280,11 +280,11 @@ class ClusterNode:
         return list(answer.hits)
 
     async def query(
-        self, sparql: str, *, min_trust: Trust | None = None, view: Layer | None = None, graph: str | None = None
+        self, sparql: str, *, min_trust: Trust | None = None, layer: Layer | None = None, graph: str | None = None
     ) -> QueryAnswer:
         face, wanted = self.face, graph or self.cluster.graph
         floor = None if min_trust is None else min_trust.word
-        return await self.call(lambda: face.query(sparql, graph=wanted, view=view, min_trust=floor, at_least=0))
+        return await self.call(lambda: face.query(sparql, graph=wanted, layer=layer, min_trust=floor, at_least=0))
 
     async def versions(self, *, min_trust: Trust | None = None, graph: str | None = None) -> list[VersionView]:
         face, wanted = self.face, graph or self.cluster.graph

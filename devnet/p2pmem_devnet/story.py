@@ -161,7 +161,7 @@ class Story:
 
     async def _can_query(self, group: Group, node: NodeProcess, subject: str) -> bool:
         sparql = f"ASK {{ <{subject}> ?p ?o }}"
-        answer = await node.face.query(sparql, graph=group.graph, view=None, min_trust=None, at_least=0)
+        answer = await node.face.query(sparql, graph=group.graph, layer=None, min_trust=None, at_least=0)
         return bool(answer.boolean)
 
     # Sharing, and who does not get it

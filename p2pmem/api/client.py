@@ -320,14 +320,14 @@ class HttpFace:
         )
 
     async def query(
-        self, sparql: str, *, graph: str, view: Layer | None, min_trust: str | None, at_least: int, min_m: int = 0
+        self, sparql: str, *, graph: str, layer: Layer | None, min_trust: str | None, at_least: int, min_m: int = 0
     ) -> QueryAnswer:
         return await self._ask(
             QueryAnswer,
             "query",
             sparql=sparql,
             graph=graph,
-            view=view,
+            layer=layer,
             min_trust=min_trust,
             at_least=at_least,
             min_m=min_m,

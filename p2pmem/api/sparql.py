@@ -2,7 +2,7 @@
 
     GET  /v1/sparql?query=...                          POST  with a form, or with application/sparql-query as the body
 
-The context graph is `graph`, or the one `default-graph-uri`; with one graph only, it may be left out. `view`,
+The context graph is `graph`, or the one `default-graph-uri`; with one graph only, it may be left out. `layer`,
 `min_trust`, `min_m` and `at_least` are those of `/v1/query`. Answers come as SPARQL 1.1 JSON results or N-Triples, the
 one form of each kind, whatever `Accept` asks for. The header `P2pmem-Truncated` says whether the answer was cut.
 """
@@ -29,7 +29,7 @@ RESULTS: Final = "application/sparql-results+json"
 TRIPLES: Final = "application/n-triples"
 _QUERY: Final = "application/sparql-query"
 _FORM: Final = "application/x-www-form-urlencoded"
-_KNOWN: Final = ("query", "graph", "default-graph-uri", "view", "min_trust", "min_m", "at_least")
+_KNOWN: Final = ("query", "graph", "default-graph-uri", "layer", "min_trust", "min_m", "at_least")
 
 
 class SparqlEndpoint:
@@ -50,7 +50,7 @@ class SparqlEndpoint:
         answer = await self._face.query(
             parameters["query"],
             graph=await self._graph(parameters),
-            view=decode_text(Layer, parameters["view"], "view") if "view" in parameters else None,
+            layer=decode_text(Layer, parameters["layer"], "layer") if "layer" in parameters else None,
             min_trust=parameters.get("min_trust"),
             at_least=decode_text(int, parameters.get("at_least", "0"), "at_least"),
             min_m=decode_text(int, parameters.get("min_m", "0"), "min_m"),

@@ -55,7 +55,7 @@ def _query_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sparql", metavar="SPARQL", nargs="?", help="the query; or --file")
     parser.add_argument("--file", metavar="FILE", help="read the query from a file, - for standard input")
     graph_argument(parser)
-    parser.add_argument("--view", metavar="LAYER", type=_layer, help="working, shared or published")
+    parser.add_argument("--layer", metavar="LAYER", type=_layer, help="working, shared or published")
     trust_argument(parser)
     parser.add_argument("--at-least", metavar="POSITION", type=int, default=0, help="wait until the store is there")
 
@@ -68,7 +68,7 @@ async def query(context: Context) -> Exit:
     answer = await context.face.query(
         sparql,
         graph=await context.graph(),
-        view=args.view,
+        layer=args.layer,
         min_trust=args.min_trust,
         at_least=args.at_least,
         min_m=args.min_m,

@@ -512,13 +512,13 @@ class NodeFace:
         return answer
 
     async def query(
-        self, sparql: str, *, graph: str, view: Layer | None, min_trust: str | None, at_least: int, min_m: int = 0
+        self, sparql: str, *, graph: str, layer: Layer | None, min_trust: str | None, at_least: int, min_m: int = 0
     ) -> face.QueryAnswer:
         """Over the aggregates of one floor; GRAPH sees `_meta`. What has expired is swept before it is asked."""
         s = self._s
         found = s.ledger.named(graph)
         floor = Floor(Trust.parse(min_trust) if min_trust else Trust.SELF_ATTESTED, min_m)
-        layers = [view] if view else [Layer.SHARED, Layer.PUBLISHED]
+        layers = [layer] if layer else [Layer.SHARED, Layer.PUBLISHED]
         graphs = [*floor_graphs(found, [it for it in layers if it is not Layer.WORKING], floor)]
         if Layer.WORKING in layers:
             graphs.append(working_iri(found.name))

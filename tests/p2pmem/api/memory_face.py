@@ -536,9 +536,9 @@ class MemoryFace(MemoryTrust):
         return RecallAnswer(question, "no floor", len(self._events), (hits + drafts)[:limit])
 
     async def query(
-        self, sparql: str, *, graph: str, view: Layer | None, min_trust: str | None, at_least: int, min_m: int = 0
+        self, sparql: str, *, graph: str, layer: Layer | None, min_trust: str | None, at_least: int, min_m: int = 0
     ) -> QueryAnswer:
-        self._note("query", sparql=sparql, graph=graph, view=view, min_trust=min_trust, at_least=at_least)
+        self._note("query", sparql=sparql, graph=graph, layer=layer, min_trust=min_trust, at_least=at_least)
         await self.graph(graph)
         if sparql.startswith("ASK"):
             return QueryAnswer("boolean", (), (), True, "", 1, False)

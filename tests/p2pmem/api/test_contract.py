@@ -214,7 +214,7 @@ async def test_columns_stand_as_the_query_names_them(reader: Face) -> None:
     await reader.share(graph, "finding", ttl_ms=60_000)
 
     async def columns(sparql: str) -> tuple[str, ...]:
-        answer = await reader.query(sparql, graph=graph, view=None, min_trust=None, at_least=0)
+        answer = await reader.query(sparql, graph=graph, layer=None, min_trust=None, at_least=0)
         (row,) = answer.rows
         assert [str(it)[-2] for it in row] == list(answer.variables)
         return answer.variables
@@ -396,6 +396,6 @@ async def test_a_question_states_its_policy(face: Face) -> None:
 
 async def test_a_query_answers_yes_or_no(face: Face) -> None:
     graph = (await face.found(NewGraph("findings"))).graph
-    answer = await face.query("ASK { VALUES ?x { 1 } }", graph=graph, view=None, min_trust=None, at_least=0)
+    answer = await face.query("ASK { VALUES ?x { 1 } }", graph=graph, layer=None, min_trust=None, at_least=0)
     assert answer.kind == "boolean"
     assert answer.boolean is True

@@ -459,7 +459,7 @@ async def test_sparql_queries_come_in_three_ways(served: Served) -> None:
     iri = f"did:dkg:context-graph:{GRAPH}"
     ways = [
         await served.raw.get("/v1/sparql", params={"query": "ASK {}", "default-graph-uri": iri}),
-        await served.raw.post("/v1/sparql", data={"query": "ASK {}", "graph": GRAPH, "view": "shared"}),
+        await served.raw.post("/v1/sparql", data={"query": "ASK {}", "graph": GRAPH, "layer": "shared"}),
         await served.raw.post(
             "/v1/sparql?at_least=1", content=b"ASK {}", headers={"content-type": "application/sparql-query"}
         ),

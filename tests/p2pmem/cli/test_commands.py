@@ -192,8 +192,8 @@ HEARD: list[tuple[list[str], tuple[str, dict[str, object]], Any]] = [
         RecallAnswer,
     ),
     (
-        ["query", "ASK {}", "--view", "published", "--min-trust", "Endorsed", "--at-least", "4"],
-        arguments("query", sparql="ASK {}", graph=GRAPH, view=Layer.PUBLISHED, min_trust="Endorsed", at_least=4),
+        ["query", "ASK {}", "--layer", "published", "--min-trust", "Endorsed", "--at-least", "4"],
+        arguments("query", sparql="ASK {}", graph=GRAPH, layer=Layer.PUBLISHED, min_trust="Endorsed", at_least=4),
         QueryAnswer,
     ),
     (

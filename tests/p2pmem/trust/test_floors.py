@@ -28,9 +28,9 @@ SHAPES = {
 }
 
 
-async def says(node: ClusterNode, trust: Trust, min_m: int, shape: str, view: Layer | None = None) -> set[str]:
+async def says(node: ClusterNode, trust: Trust, min_m: int, shape: str, layer: Layer | None = None) -> set[str]:
     answer = await node.face.query(
-        SHAPES[shape], graph=node.cluster.graph, view=view, min_trust=trust.word, at_least=0, min_m=min_m
+        SHAPES[shape], graph=node.cluster.graph, layer=layer, min_trust=trust.word, at_least=0, min_m=min_m
     )
     return {str(row[0]).rpartition("/")[2].rstrip(">") for row in answer.rows}
 
@@ -124,5 +124,5 @@ async def test_a_floor_below_all_floors_is_refused(autojump_clock: MockClock) ->
                 await it.ada.face.versions(it.cluster.graph, layer=None, min_trust=trust, min_m=min_m)
             with pytest.raises(MisuseError):
                 await it.ada.face.query(
-                    SHAPES["select"], graph=it.cluster.graph, view=None, min_trust=trust, at_least=0, min_m=min_m
+                    SHAPES["select"], graph=it.cluster.graph, layer=None, min_trust=trust, at_least=0, min_m=min_m
                 )
