@@ -1,4 +1,4 @@
-"""What a node offers to its users: HTTP, MCP and CLI all call these, and nothing else.
+"""What a node offers to its users: HTTP and the command line call these, and nothing else.
 
 Values here are for people and JSON: addresses, ids and IRIs as text, times in milliseconds. An asset is named by its
 *reference*, `<author address>/<name>`, with `@<version>` after it for one version; without, the newest held is meant.

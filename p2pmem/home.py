@@ -85,6 +85,14 @@ class Home:
         return self.data_dir / "text.sqlite"
 
     @property
+    def lock_file(self) -> Path:
+        return self.data_dir / "ledger.sqlite.lock"
+
+    @property
+    def snapshots_dir(self) -> Path:
+        return self.data_dir / "snapshots"
+
+    @property
     def run_file(self) -> Path:
         return self.data_dir / "run.json"
 

@@ -122,7 +122,7 @@ class Places:
 
     @classmethod
     def of(cls, home: Home) -> Places:
-        return cls(home.ledger_file, home.store_dir, home.text_file, home.data_dir / "snapshots")
+        return cls(home.ledger_file, home.store_dir, home.text_file, home.snapshots_dir)
 
 
 @dataclass(frozen=True, slots=True)

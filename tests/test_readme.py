@@ -14,11 +14,16 @@ from pathlib import Path
 
 import pytest
 from p2pmem_devnet import options
+from p2pmem_protocol.content import IRI_BYTES_MAX, LITERAL_BYTES_MAX
+from p2pmem_protocol.limits import STATEMENTS_MAX
 
 from p2pmem.api.problems import EXIT_MEANINGS
+from p2pmem.api.routes import CALLS, FILE_BYTES_MAX
 from p2pmem.cli.command import make_parser
 from p2pmem.cli.main import COMMANDS
 from p2pmem.home import Home
+from p2pmem.importing.formats import Format
+from p2pmem.ledger.lifecycle import Transition
 from tests.readme_walk import README, ROOT, Walk, match, plain, steps
 
 TEXT = README.read_text()
@@ -56,6 +61,16 @@ def test_the_walk_in_two_terminals_prints_what_the_page_shows(tmp_path: Path) ->
             if step.command.startswith("curl") and shutil.which("curl") is None:
                 continue
             walk.run(step)
+    for home in ("ada", "bo"):
+        there = {re.sub(r"-(wal|shm)$", "", path.name) for path in (tmp_path / home).iterdir()}
+        assert there - files_named() == set()
+
+
+def files_named() -> set[str]:
+    """What README says that a home has."""
+    section = TEXT.partition("## Where files lie")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
+    return {name.rstrip("/") for row in rows for name in row.split("`")[1::2]}
 
 
 def test_the_walk_has_every_step_of_a_memory() -> None:
@@ -164,22 +179,54 @@ def test_every_path_in_code_is_there(page: str) -> None:
     roots = "|".join(("scripts", "tests", "protocol", "jobs", "p2pmem", "devnet", "requirements", r"\.ci"))
     for span in re.findall(r"`([^`\n]+)`", text):
         for name in re.findall(rf"(?<![\w/.$])((?:{roots})/[\w./*-]+)", span):
-            if "NAME" not in name:
+            if "NAME" not in name and not name.endswith("node_modules"):
                 assert list(ROOT.glob(name.rstrip("/."))), f"{page} names {name}"
 
 
 def test_the_files_of_a_home_are_those_that_a_home_has() -> None:
-    section = TEXT.partition("## Where files lie")[2].partition("\n## ")[0]
-    named = {
-        name.rstrip("/") for row in re.findall(r"^\| (`.*?) \|", section, re.MULTILINE) for name in row.split("`")[1::2]
-    }
     home = Home(Path("/h"), Path("/h"))
     has = {
         value.name
         for it in dir(home)
         if it.endswith(("_file", "_dir")) and isinstance(value := getattr(home, it), Path)
     }
-    assert named == has - {"h"}
+    assert files_named() == has - {"h"}
+
+
+def test_what_undoes_a_setup_removes_all_that_it_makes_in_the_checkout() -> None:
+    (undo,) = re.findall(r"^`rm -rf ([^`]+)`", TEXT, re.MULTILINE)
+    script = (ROOT / "scripts" / "_setup.py").read_text()
+    made = {
+        "/".join(re.findall(r'"([^"]+)"', path))
+        for path in re.findall(r"^(?:VENV|CACHE) = ROOT((?: / \"[^\"]+\")+)$", script, re.MULTILINE)
+    }
+    npm = "/".join(re.findall(r'"([^"]+)"', next(iter(re.findall(r"^NPM = ROOT(.*)$", script, re.MULTILINE)))))
+    assert set(undo.split()) == {*made, f"{npm}/node_modules"}
+    assert len(made) == 2
+
+
+def test_the_limits_of_files_are_those_of_the_program() -> None:
+    files = TEXT.partition("**Files.**")[2].partition("\n\n")[0]
+    assert f"{FILE_BYTES_MAX // 2**20} MiB and {STATEMENTS_MAX:,} statements a file" in " ".join(files.split())
+    assert f"{LITERAL_BYTES_MAX // 2**20} MiB a literal, {IRI_BYTES_MAX // 2**10} KiB an IRI" in " ".join(files.split())
+    assert all(form.title in files for form in Format)
+    for parameter in re.findall(r"`(\w+)`", files.partition("`POST /v1/drafts`")[2]):
+        assert parameter in CALLS["draft"].in_query
+
+
+def test_the_words_of_a_history_are_those_of_the_ledger() -> None:
+    table = TEXT.partition("| in `p2pmem history` |")[2].partition("\n\n")[0]
+    shown = " ".join(row.rpartition("| ")[2] for row in table.replace(" |\n", "\n").splitlines())
+    assert {it.value for it in Transition} - set(re.findall(r"\w+", shown)) == set()
+
+
+def test_no_page_names_what_there_is_not() -> None:
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("devnet/*.md"), *ROOT.glob("p2pmem/**/*.py"), *ROOT.glob("devnet/**/*.py")]
+    assert len(pages) > 100
+    named = [page for page in pages if "node_modules" not in page.parts and re.search(r"\bMCP\b", page.read_text())]
+    assert named == []
+    for page in ROOT.glob("*/README.md"):
+        assert "pip install 'p2pmem" not in page.read_text(), "it is on no index: in a checkout it is '.[EXTRA]'"
 
 
 def test_the_exit_codes_are_those_of_the_program() -> None:

@@ -1,7 +1,7 @@
 """One node of a cluster, as a test holds it: what its users call, in few words, and what tests look at.
 
-Every call goes to the node's face, as HTTP, MCP and the CLI do. A call that is under way when the node crashes raises
-`NodeDownError`: what of it had been committed is there after a restart, and nothing else.
+Every call goes to the node's face, as HTTP and the command line do. A call that is under way when the node crashes
+raises `NodeDownError`: what of it had been committed is there after a restart, and nothing else.
 """
 
 from __future__ import annotations
