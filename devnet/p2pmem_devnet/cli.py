@@ -28,7 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _rehearse(asked).value
         return _run(asked).value
     except (InterruptedRunError, KeyboardInterrupt):
-        print("devnet: interrupted; everything that was started has ended", file=sys.stderr)
+        text = "interrupted; everything that was started has ended"
+        print(json.dumps(problem("interrupted", text)) if asks_for_json(words) else f"devnet: {text}", file=sys.stderr)
         return Exit.INTERRUPTED.value
     except Exception as error:
         return _failed(error, as_json=asks_for_json(words)).value

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Sequence
 
 from p2pmem.api.codec import dumps
-from p2pmem.api.problems import BUG, Exit, problem_of, row_of
+from p2pmem.api.problems import BUG, Exit, problem, problem_of, row_of
 from p2pmem.cli import changing, checking, following, graphs, here, memory, peers, reading, trusting, wallets
 from p2pmem.cli.command import Command, Context, UsageError, asks_for_json, make_parser
 from p2pmem.cli.output import Output
@@ -89,8 +89,12 @@ async def _with_node(command: Command, context: Context) -> Exit:
 
 def _interrupted(context: Context) -> int:
     goes_on = f"; job {context.job} goes on: `p2pmem job watch {context.job}`" if context.job else ""
-    context.out.note(f"interrupted{goes_on}")
+    _say(context.out, "interrupted", f"interrupted{goes_on}")
     return Exit.INTERRUPTED.value
+
+
+def _say(out: Output, code: str, text: str) -> None:
+    out.note(dumps(problem(code, text)) if out.json else text)
 
 
 def _failed(out: Output, raised: Exception) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from p2pmem.api.codec import dumps
-from p2pmem.api.problems import BadRequestError, Exit
+from p2pmem.api.problems import BadRequestError, Exit, UnreachableError
 from p2pmem.api.routes import RECALL_LIMIT
 from p2pmem.cli.command import Command, Context, graph_argument, reference_argument, trust_argument
 from p2pmem.cli.files import read_text, write_new
@@ -195,8 +195,7 @@ async def changes(context: Context) -> Exit:
                 left -= 1
                 if left == 0:
                     return Exit.OK
-    context.out.note("the node stopped")
-    return Exit.OUTSIDE
+    raise UnreachableError("the node stopped; `p2pmem changes --since POSITION` goes on where this ended")
 
 
 COMMANDS: Final = (

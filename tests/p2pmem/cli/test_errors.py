@@ -234,6 +234,33 @@ async def test_a_node_that_stops_in_between_is_said(node: Node) -> None:
     assert "p2pmem job watch job-2" in said[0].err
 
 
+async def test_changes_end_with_an_error_when_the_node_stops(node: Node) -> None:
+    await node.founded()
+    said: list[Said] = []
+
+    async def command() -> None:
+        said.append(await node("changes", "--since", "0", "--json"))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(command)
+        while not any(name == "changes" for name, _ in node.face.calls):
+            await trio.testing.wait_all_tasks_blocked(0.01)
+        node.stop.set()
+    assert said[0].code == Exit.OUTSIDE
+    assert json.loads(said[0].err)["error"]["code"] == "unreachable"
+
+
+def test_an_interruption_is_a_problem_in_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("p2pmem.cli.main._run", interrupt)
+    said = run_here(capsys, "status", "--home", str(tmp_path), "--json")
+    assert (said.code, json.loads(one_line(said))["error"]["code"]) == (Exit.INTERRUPTED, "interrupted")
+
+
 # Offline checks
 
 
