@@ -20,8 +20,8 @@ STANDARD_INPUT: Final = "-"
 
 
 def shown_name(name: str) -> str:
-    """What messages call a file."""
-    return "standard input" if name == STANDARD_INPUT else name
+    """What messages call a file, as text that any encoding can write."""
+    return "standard input" if name == STANDARD_INPUT else name.encode("utf-8", "replace").decode()
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -394,6 +395,15 @@ async def test_what_to_know_of_a_file_is_said_beside_the_draft_and_the_file_is_n
     as_json = await node("draft", "x", str(file), "--merge-graphs", "--json")
     assert as_json.err == ""
     assert len(as_json.json["warnings"]) == 1
+
+
+async def test_a_file_may_have_a_name_that_is_no_text(node: Node, tmp_path: Path) -> None:
+    await node.founded()
+    file = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.ttl")
+    Path(file).write_bytes(b"<x:s> <x:p> <x:o> .\n")  # noqa: ASYNC240 - the fixture's node has nothing to do meanwhile
+    assert (await node("draft", "x", file)).code == 0
+    _, call = next(it for it in node.face.calls if it[0] == "draft")
+    assert call["file"] == f"{tmp_path}/?.ttl"
 
 
 async def test_a_query_may_stand_before_or_after_its_options(node: Node) -> None:
