@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Final
 
 import trio
+from p2pmem_jobs import Signal
 from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import Address, AssetKey, GraphId, GraphName
@@ -39,6 +40,7 @@ from p2pmem.services.placing import (
     placements,
     working_iri,
 )
+from p2pmem.store.holding import hold
 from p2pmem.store.placement import MetaChange, Placement, StoreChange
 from p2pmem.store.projection import OxigraphProjection
 
@@ -167,6 +169,8 @@ class Projector:
         self._waiting: list[tuple[int, int, trio.Event]] = []
         self._number = 0
         self._busy = trio.Lock()
+        self.moved = Signal()
+        """One of the projections has moved on."""
 
     @property
     def position(self) -> int:
@@ -185,7 +189,7 @@ class Projector:
         while True:
             await self._ledger.until(lambda: self._ledger.position > self.position)
             await self._gather()
-            async with self._busy:
+            async with hold(self._busy):
                 await self._follow()
 
     def _heard(self, delta: Delta) -> None:
@@ -220,7 +224,7 @@ class Projector:
         position = self.position
         while self._waiting and self._waiting[0][0] <= position:
             heappop(self._waiting)[2].set()
-        self._ledger.wake()
+        self.moved.notify()
 
     def _must_rebuild(self) -> bool:
         if self._ledger.position == 0:
@@ -278,7 +282,7 @@ class Projector:
         change = await self._change(sorted(keys))
         position = events[-1].position
         await self._store.apply_made(position, change.for_store)
-        self._ledger.wake()
+        self.moved.notify()
         await self._text.apply_made(position, change.for_text)
         self._keep(change)
         self._tell()
@@ -286,8 +290,9 @@ class Projector:
     async def _change(self, keys: list[tuple[GraphId, AssetKey]]) -> _Change:
         change = _Change()
         for at in range(0, len(keys), ASSETS_AT_ONCE):
-            # Others have their turn now and then: a group may hold hundreds of assets.
-            await trio.lowlevel.checkpoint()
+            if at:
+                # Others have their turn now and then: a group may hold hundreds of assets.
+                await trio.lowlevel.checkpoint()
             some = keys[at : at + ASSETS_AT_ONCE]
             known = [(graph, key) for graph_id, key in some if (graph := self._ledger.graphs.get(graph_id))]
             for graph_id, key in some:

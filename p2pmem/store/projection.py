@@ -29,6 +29,7 @@ from p2pmem_protocol.errors import BugError, MisuseError, OutsideError
 
 from p2pmem.store.answering import POSITION, STORE, answer, stored_position
 from p2pmem.store.content import named
+from p2pmem.store.holding import hold
 from p2pmem.store.placement import MetaChange, Placement, StoreChange
 from p2pmem.store.plan import (
     IN_AGGREGATE,
@@ -138,7 +139,7 @@ class OxigraphProjection:
         self._path = path
         self._blocking = blocking
         self._writer = trio.Lock()
-        self._moved = trio.Condition()
+        self._moved = trio.Event()
         self._position = stored_position(store)
         self._assets = _stored_number(store, _ASSETS)
         self._transactions = self._placements = self._drops = self._meta_changes = 0
@@ -177,11 +178,12 @@ class OxigraphProjection:
         """The same, with a change that `make` makes where the writing is done, out of the event loop."""
         if position < 1:
             raise MisuseError(f"position {position}: positions of the ledger begin at 1")
-        async with self._writer:
+        async with hold(self._writer):
             if position <= self._position:
                 return False
             await self._blocking.run(self._write, position, make)
-        await self._tell()
+        moved, self._moved = self._moved, trio.Event()
+        moved.set()
         return True
 
     async def fill(self, put: Sequence[Placement] = (), meta: Sequence[MetaChange] = ()) -> None:
@@ -210,9 +212,9 @@ class OxigraphProjection:
 
     async def reached(self, position: int) -> None:
         """Return once the store is at `position` or beyond. Waits for as long as it takes; cancel it with a scope."""
-        async with self._moved:
-            while self._position < position:
-                await self._moved.wait()
+        await trio.lowlevel.checkpoint()
+        while self._position < position:
+            await self._moved.wait()
 
     async def lookup(
         self,
@@ -286,11 +288,6 @@ class OxigraphProjection:
             quads_inserted=self._inserted,
             quads_deleted=self._deleted,
         )
-
-    async def _tell(self) -> None:
-        with trio.CancelScope(shield=True):
-            async with self._moved:
-                self._moved.notify_all()
 
     # What follows blocks, and runs where `Blocking` says.
 
