@@ -421,6 +421,7 @@ class _Built:
         if self._registering is not None:
             self._ledger.listen(self._registering.heard)
         await nursery.start(self.node.services.projector.run)
+        nursery.start_soon(self.node.services.projector.describer.run)
         nursery.start_soon(self._keeper.run)
         if self._at.free_bytes is not None:
             nursery.start_soon(self._disk.run)

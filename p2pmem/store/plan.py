@@ -133,6 +133,14 @@ def _check(put: Sequence[Placement], drop: Sequence[str], meta: Sequence[MetaCha
             raise MisuseError(f"<{iri}> is a graph of the store's own; choose a name outside {INTERNAL}")
 
 
+def check_meta_graph(holdings: Holdings, graph: ox.NamedNode) -> None:
+    """`MisuseError` if the graph is an asset's, or one of the store's own."""
+    if holdings.aggregate_of(graph) is not None:
+        raise MisuseError(f"<{graph.value}> is the graph of an asset; change it by a placement")
+    if graph.value.startswith(INTERNAL):
+        raise MisuseError(f"<{graph.value}> is a graph of the store's own; choose a name outside {INTERNAL}")
+
+
 def _plan_drop(plan: Plan, holdings: Holdings, tally: _Tally, graph: ox.NamedNode) -> None:
     aggregate = holdings.aggregate_of(graph)
     if aggregate is None:
@@ -184,8 +192,8 @@ def _plan_meta_growing(plan: Plan, holdings: Holdings, changes: Sequence[MetaCha
     """Each change says all of its own subjects, and takes nothing away that another one says."""
     for change in changes:
         graph = named(change.graph_iri)
-        if graph not in plan.texts and holdings.aggregate_of(graph) is not None:
-            raise MisuseError(f"<{graph.value}> is the graph of an asset; change it by a placement")
+        if graph not in plan.texts:
+            check_meta_graph(holdings, graph)
         for iri in change.reset_subjects:
             going = holdings.triples_about(graph, named(iri))
             plan.delete += [ox.Quad(t.subject, t.predicate, t.object, graph) for t in going]
@@ -198,8 +206,8 @@ def _plan_meta_changing(plan: Plan, holdings: Holdings, changes: Sequence[MetaCh
     gone: dict[ox.NamedNode, set[ox.Triple]] = {}
     for change in changes:
         graph = named(change.graph_iri)
-        if graph not in come and holdings.aggregate_of(graph) is not None:
-            raise MisuseError(f"<{graph.value}> is the graph of an asset; change it by a placement")
+        if graph not in come:
+            check_meta_graph(holdings, graph)
         coming = come.setdefault(graph, {})
         going = _meta_leaving(holdings, change, graph, coming)
         gone.setdefault(graph, set()).update(going)
