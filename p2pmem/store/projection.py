@@ -33,6 +33,7 @@ from p2pmem.store.answering import DESCRIBED, POSITION, STORE, answer, stored_po
 from p2pmem.store.content import named, plain_lines
 from p2pmem.store.held import Held
 from p2pmem.store.holding import hold
+from p2pmem.store.native_memory import give_back
 from p2pmem.store.placement import MetaChange, Placement, StoreChange
 from p2pmem.store.plan import (
     IN_AGGREGATE,
@@ -384,6 +385,7 @@ class OxigraphProjection:
                 self._store.flush()
             except (OSError, RuntimeError) as error:
                 log.warning("store.flush_failed", extra={"error": str(error)})
+            give_back()
 
     def _set_number(self, plan: Plan, name: ox.NamedNode, before: int, after: int) -> None:
         if before != after:
