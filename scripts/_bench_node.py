@@ -30,6 +30,7 @@ from p2pmem.keyring import Keyring
 from p2pmem.ledger.batch import Delta
 from p2pmem.net.libp2p_host import Libp2pNetwork
 from p2pmem.node import Node, NodeSettings, Places, Surroundings, open_node
+from p2pmem.store.native_memory import share_arenas
 from p2pmem.store.terms import Iri
 
 STATEMENT_BYTES: Final = 200
@@ -326,6 +327,7 @@ def _plain(statistics: Any) -> dict[str, Any]:
 
 async def main(directory: str, number: int, profile: str) -> None:
     begin = time.monotonic()
+    share_arenas()
     home = Path(directory)
     home.mkdir(parents=True, exist_ok=True)
     key = Key((number + 1).to_bytes(32))

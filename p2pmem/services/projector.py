@@ -119,7 +119,6 @@ class Projector:
         self._own_agents = own_agents
         # None stands for a graph that was placed before this process began: it is there, we do not know how.
         self._placed: dict[tuple[GraphId, AssetKey], dict[str, _Stands | None]] = {}
-        """Of the assets that changed last; of others it is written again."""
         self._pressing = trio.Event()
         self._pressed_at = 0
         """The position of the last change that is to be projected at once."""
