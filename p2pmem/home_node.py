@@ -31,6 +31,7 @@ from p2pmem.net.seam import Network
 from p2pmem.node import Node, NodeSettings, OpenChain, Places, Surroundings, open_node
 from p2pmem.services.agent_face import face_of_agent
 from p2pmem.services.disk_watch import free_bytes_of
+from p2pmem.store.native_memory import share_arenas
 
 
 @asynccontextmanager
@@ -94,6 +95,7 @@ async def run_node(
     once. Nothing that was acknowledged is lost either way.
     """
     stopping = trio.Event() if stop is None else stop
+    share_arenas()
     home.need()
     from p2pmem.api.server import serve_http
 

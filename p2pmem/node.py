@@ -428,8 +428,8 @@ class _Built:
             self._ledger.listen(self._watch.heard)
         if self._registering is not None:
             self._ledger.listen(self._registering.heard)
-        self._ledger.listen(lambda _: self._ledger.wake())
         await nursery.start(self.node.services.projector.run)
+        nursery.start_soon(self.node.services.projector.describer.run)
         nursery.start_soon(self._keeper.run)
         if self._at.free_bytes is not None:
             nursery.start_soon(self._disk.run)

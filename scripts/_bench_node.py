@@ -11,6 +11,7 @@ import json
 import resource
 import sys
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from cProfile import Profile
@@ -29,11 +30,13 @@ from p2pmem.keyring import Keyring
 from p2pmem.ledger.batch import Delta
 from p2pmem.net.libp2p_host import Libp2pNetwork
 from p2pmem.node import Node, NodeSettings, Places, Surroundings, open_node
+from p2pmem.store.native_memory import share_arenas
 from p2pmem.store.terms import Iri
 
 STATEMENT_BYTES: Final = 200
 ROLES: Final = ("writer",)
 VERIFIED: Final = Floor(Trust.CONSENSUS_VERIFIED)
+VISIBLE_S: Final = 600.0
 
 
 def content_of(number: int, statements: int, size_bytes: int) -> bytes:
@@ -56,36 +59,47 @@ def name_of(number: int) -> str:
     return f"asset-{number}"
 
 
+def number_of(name: str) -> int:
+    return int(name.removeprefix("asset-"))
+
+
 class Watching:
-    """Notes when each share of one author can be found by this node's own look-up in its store."""
+    """Notes when each share of one author can be found by this node's own look-up in its store.
+
+    Content that is too large for its envelope comes later than that: a share is looked for again at each change of it.
+    """
 
     def __init__(self, node: Node, graph: str) -> None:
         self._node = node
         self._graph = node.ledger.named(graph)
-        self._waiting: list[tuple[int, AssetKey]] = []
-        self.found: dict[str, float] = {}
+        self._waiting: deque[tuple[int, AssetKey]] = deque()
+        self.found: dict[int, float] = {}
         self.every = 1
+        self.moved = trio.Event()
         node.ledger.listen(self._heard)
 
     def _heard(self, delta: Delta) -> None:
-        if delta.graph == self._graph.id and delta.entered:
-            self._waiting += [(delta.position, key) for key in delta.assets if key.name.startswith("asset-")]
+        if delta.graph == self._graph.id:
+            for key in delta.assets:
+                if key.name.startswith("asset-") and number_of(key.name) not in self.found:
+                    self._waiting.append((delta.position, key))
 
     async def run(self) -> None:
-        """Look, one share after another, as the projection moves on, until cancelled."""
-        projector = self._node.services.projector
+        """Look, one share after another, as the store moves on, until cancelled."""
+        store = self._node.store
         while True:
-            await self._node.ledger.until(lambda: bool(self._waiting) and self._waiting[0][0] <= projector.position)
-            ready = [key for position, key in self._waiting if position <= projector.position]
-            self._waiting = [it for it in self._waiting if it[0] > projector.position]
-            for key in ready:
-                number = int(key.name.removeprefix("asset-"))
-                if number % self.every == 0 and not await self.is_found(key):
-                    raise RuntimeError(f"{key} is projected and cannot be found")
-                self.found[key.name] = time.monotonic()
+            while not self._waiting or self._waiting[0][0] > store.position:
+                await store.reached(self._waiting[0][0] if self._waiting else store.position + 1)
+            while self._waiting and self._waiting[0][0] <= store.position:
+                _, key = self._waiting.popleft()
+                number = number_of(key.name)
+                if number not in self.found and (number % self.every or await self.is_found(key)):
+                    self.found[number] = time.monotonic()
+            self.moved.set()
+            self.moved = trio.Event()
 
     async def is_found(self, key: AssetKey) -> bool:
-        subject = Iri(subject_of(int(key.name.removeprefix("asset-"))).strip("<>"))
+        subject = Iri(subject_of(number_of(key.name)).strip("<>"))
         iri = self._graph.name.shared_iri(key.author, key.name, "")
         return bool(await self._node.store.lookup(subject, None, None, [iri], limit=1))
 
@@ -219,19 +233,17 @@ class BenchNode:
 
     async def visible(self, graph: str, count: int, since: int = 0) -> dict[str, Any]:
         """Answer when each share was found, once so many are, from number `since` on."""
-        found = self._watching[graph].found
-
-        def mine() -> list[str]:
-            return [name for name in found if int(name.removeprefix("asset-")) >= since]
-
-        while len(found) < count or len(mine()) < count:
-            await trio.sleep(0.01)
-        return {"found": {name: found[name] for name in mine()}}
+        watching = self._watching[graph]
+        with trio.fail_after(VISIBLE_S):
+            while len(watching.found) < count or sum(number >= since for number in watching.found) < count:
+                await watching.moved.wait()
+        return {"found": {name_of(number): at for number, at in watching.found.items() if number >= since}}
 
     async def found_at_least(self, graph: str, author: str, count: int) -> dict[str, Any]:
         """Answer once so many assets are in the store, and the last of them is found."""
         watching = self._watching[graph]
-        await self._node.ledger.until(lambda: self._node.store.statistics().assets >= count)
+        while self._node.store.statistics().assets < count:
+            await self._node.store.reached(self._node.store.position + 1)
         if not await watching.is_found(AssetKey(Address.parse(author), name_of(count - 1))):
             raise RuntimeError("the last share is not found")
         return {}
@@ -251,6 +263,11 @@ class BenchNode:
         watching = self._watching.get(graph) or Watching(self._node, graph)
         keys = [AssetKey(Address.parse(author), name_of(number)) for number in range(count)]
         return {"found": sum([await watching.is_found(key) for key in keys])}
+
+    async def watch_blocks(self) -> dict[str, Any]:
+        """Measure how long steps of tasks hold the event loop, which costs a little at each."""
+        trio.lowlevel.add_instrument(self._blocks)
+        return {}
 
     async def statistics(self) -> dict[str, Any]:
         usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -282,7 +299,6 @@ class BenchNode:
         buffer = b""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            trio.lowlevel.add_instrument(self._blocks)
             async for piece in stdin:
                 buffer += bytes(piece)
                 *lines, buffer = buffer.split(b"\n")
@@ -311,6 +327,7 @@ def _plain(statistics: Any) -> dict[str, Any]:
 
 async def main(directory: str, number: int, profile: str) -> None:
     begin = time.monotonic()
+    share_arenas()
     home = Path(directory)
     home.mkdir(parents=True, exist_ok=True)
     key = Key((number + 1).to_bytes(32))

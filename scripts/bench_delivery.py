@@ -28,7 +28,6 @@ import trio
 
 ROOT: Final = Path(__file__).parents[1]
 GRAPH: Final = "bench"
-LONG_S: Final = 600.0
 
 
 class Process:
@@ -259,6 +258,7 @@ async def late(options: Options) -> list[Figures]:
             author = bench.nodes[0]
             await author.ask("watch", graph=bench.graph, every=50)
             await measure_run(bench, 0, shares)
+            await author.ask("watch_blocks")
             joiner = await bench.add()
             invite = (await author.ask("invite", graph=bench.graph, roles=["writer"]))["invite"]
             before = await joiner.ask("statistics")

@@ -63,6 +63,8 @@ def _work_left(node: ClusterNode) -> list[Gap]:
     inside = node.inside
     services = inside.services
     found: list[Gap] = []
+    if not inside.ledger.database.is_idle:
+        found.append(Gap(node.name, "a commit", "what its set in memory has is not on disk yet"))
     behind = inside.ledger.position - services.projector.position
     if behind:
         found.append(Gap(node.name, f"{behind} events", "its triple store and text index are behind its ledger"))

@@ -158,6 +158,11 @@ class Database:
         """
         return self._files.restores
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether every write that was asked for is on disk, and told."""
+        return self._idle is not None and not self._queue
+
     def statistics(self) -> DatabaseStatistics:
         return DatabaseStatistics(waiting=len(self._queue), **self._counts)
 

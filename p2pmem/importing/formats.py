@@ -32,13 +32,13 @@ class Format(Enum):
         Raises NoSuchFormatError.
         """
         word = text.strip().lower().partition(";")[0]
+        found = _EXTENSIONS.get(word.lstrip(".")) or _MORE_MEDIA_TYPES.get(word)
+        if found is not None:
+            return found
         for form in cls:
             if word in (form.value, form.title.lower(), form.name.lower(), form.name.lower().replace("_", "-")):
                 return form
-        found = _EXTENSIONS.get(word.lstrip(".")) or _MORE_MEDIA_TYPES.get(word)
-        if found is None:
-            raise NoSuchFormatError(f"there is no format {text!r}: use one of {_choices()}")
-        return found
+        raise NoSuchFormatError(f"there is no format {text!r}: use one of {_choices()}")
 
 
 _TITLES: Final = {

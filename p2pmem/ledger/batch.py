@@ -104,43 +104,60 @@ class Batch:
 
     def write(self, connection: sqlite3.Connection) -> int:
         """Write everything; returns the position of the last event, or 0 when there is none."""
-        at_ms = self.at_ms
-        connection.executemany(
-            "INSERT OR IGNORE INTO content VALUES (?, ?)", list(self.contents.items())
-        )  # content is named by its hash: the same again is the same
+        if self.items:
+            self._write_items(connection)
+        if self.contents:
+            # content is named by its hash: the same again is the same
+            connection.executemany("INSERT OR IGNORE INTO content VALUES (?, ?)", list(self.contents.items()))
+        if self.returned or self.moved:
+            self._write_places(connection)
+        if self.steps:
+            connection.executemany(
+                "INSERT OR IGNORE INTO lifecycle(graph, author, name, version, transition, agent, root, at_ms) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                [
+                    (it.graph, it.author, it.name, it.version, it.transition.value, it.agent, it.root, self.at_ms)
+                    for it in self.steps
+                ],
+            )
+        if self.headers or self.parts:
+            self._write_rosters(connection)
+        return self._write_events(connection)
+
+    def _write_items(self, connection: sqlite3.Connection) -> None:
         connection.executemany(
             "INSERT OR REPLACE INTO item(id, graph, kind, place, aside_ms, received_ms, short, data) "
             "VALUES (?, ?, ?, 'in', NULL, ?, ?, ?)",
-            [(item.id, graph, int(item.kind), at_ms, item.short, item.data) for graph, item in self.items],
+            [(item.id, graph, int(item.kind), self.at_ms, item.short, item.data) for graph, item in self.items],
         )
+
+    def _write_places(self, connection: sqlite3.Connection) -> None:
         connection.executemany(
             "UPDATE item SET place = 'in', aside_ms = NULL WHERE id = ?", [(item_id,) for _, item_id in self.returned]
         )
-        kept = [(SET_WORDS[state], at_ms, item_id) for _, item_id, state in self.moved if state in SET_WORDS]
+        kept = [(SET_WORDS[state], self.at_ms, item_id) for _, item_id, state in self.moved if state in SET_WORDS]
         gone = [(item_id,) for _, item_id, state in self.moved if state not in SET_WORDS]
         connection.executemany("UPDATE item SET place = ?, aside_ms = ? WHERE id = ?", kept)
         connection.executemany("DELETE FROM item WHERE id = ?", gone)
-        connection.executemany(
-            "INSERT OR IGNORE INTO lifecycle(graph, author, name, version, transition, agent, root, at_ms) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            [
-                (it.graph, it.author, it.name, it.version, it.transition.value, it.agent, it.root, at_ms)
-                for it in self.steps
-            ],
-        )
+
+    def _write_rosters(self, connection: sqlite3.Connection) -> None:
         connection.executemany(
             "INSERT OR IGNORE INTO header(id, graph, data) VALUES (?, ?, ?)",
             [(header_id, graph, data) for graph, header_id, data in self.headers],
         )
         connection.executemany("INSERT OR IGNORE INTO part(graph, hash, data) VALUES (?, ?, ?)", self.parts)
-        position = 0
-        for graph, what, key in self.events:
-            cursor = connection.execute(
-                "INSERT INTO event(at_ms, graph, what, author, name) VALUES (?, ?, ?, ?, ?)",
-                (at_ms, graph, what, key.author if key else None, key.name if key else None),
-            )
-            position = cursor.lastrowid or position
-        return position
+
+    def _write_events(self, connection: sqlite3.Connection) -> int:
+        if not self.events:
+            return 0
+        connection.executemany(
+            "INSERT INTO event(at_ms, graph, what, author, name) VALUES (?, ?, ?, ?, ?)",
+            [
+                (self.at_ms, graph, what, key.author if key else None, key.name if key else None)
+                for graph, what, key in self.events
+            ],
+        )
+        return int(connection.execute("SELECT last_insert_rowid()").fetchone()[0])
 
     def deltas(self, position: int) -> list[Delta]:
         """What to tell listeners, a graph at a time."""

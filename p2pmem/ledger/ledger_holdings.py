@@ -98,7 +98,9 @@ class LedgerHoldings:
         return outcomes
 
     def wanted_attachments(self, graph: GraphId) -> tuple[tuple[bytes, int], ...]:
-        return tuple(self._ledger.graph(graph).wanted.items())
+        found = self._ledger.graphs.get(graph)
+        # What was admitted may be told after its graph was left: then nothing of it is wanted any more.
+        return tuple(found.wanted.items()) if found is not None else ()
 
     async def keep_attachment(self, graph: GraphId, content_hash: bytes, data: bytes) -> bool:
         return await self._admission.keep_attachment(graph, data, content_hash)

@@ -78,19 +78,20 @@ class LifecycleStep:
 
 def event_statements(step: LifecycleStep, previous: LifecycleStep | None) -> bytes:
     """The N-Triples lines of one transition's event. `previous` is the step before of the same asset."""
-    event, asset = f"<{_event_iri(step)}>", f"<{subject_of(step)}>"
-    lines = [
-        f"{event} {RDF_TYPE} <{PROV}Activity>",
-        f"{event} {RDF_TYPE} <{DKG}{step.transition.event}>",
-        f"{event} <{PROV}wasAssociatedWith> <{step.agent.iri}>",
-        f'{event} <{PROV}startedAtTime> "{_iso(step.at_ms)}"^^<{XSD}dateTime>',
-        f"{event} <{PROV}used> {asset}",
-    ]
+    asset = subject_of(step)
+    event = _event_iri(asset, step)
+    text = (
+        f"<{event}> {RDF_TYPE} <{PROV}Activity> .\n"
+        f"<{event}> {RDF_TYPE} <{DKG}{step.transition.event}> .\n"
+        f"<{event}> <{PROV}wasAssociatedWith> <{step.agent.iri}> .\n"
+        f'<{event}> <{PROV}startedAtTime> "{_iso(step.at_ms)}"^^<{XSD}dateTime> .\n'
+        f"<{event}> <{PROV}used> <{asset}> .\n"
+    )
     if step.root is not None:
-        lines.append(f'{event} <{DKG}merkleRoot> "{hex_id(step.root)}"')
+        text += f'<{event}> <{DKG}merkleRoot> "{hex_id(step.root)}" .\n'
     if previous is not None and step.transition is Transition.UPDATE:
-        lines.append(f"{event} <{PROV}wasRevisionOf> <{_event_iri(previous)}>")
-    return _written(lines)
+        text += f"<{event}> <{PROV}wasRevisionOf> <{_event_iri(asset, previous)}> .\n"
+    return text.encode()
 
 
 def asset_statements(last: LifecycleStep, trust: TrustReport | None) -> bytes:
@@ -98,27 +99,29 @@ def asset_statements(last: LifecycleStep, trust: TrustReport | None) -> bytes:
 
     A level stands with its M of N: `dkg:approvals` were given and `dkg:quorum` are needed.
     """
-    asset, event = f"<{subject_of(last)}>", f"<{_event_iri(last)}>"
+    asset = subject_of(last)
     by = "wasInvalidatedBy" if last.transition is Transition.DISCARD else "wasGeneratedBy"
-    lines = [
-        f"{asset} {RDF_TYPE} <{PROV}Entity>",
-        f"{asset} {RDF_TYPE} <{DKG}Assertion>",
-        f"{asset} <{PROV}wasAttributedTo> <{last.author.iri}>",
-        f"{asset} <{PROV}{by}> {event}",
-        f"{asset} <{DKG}contextGraph> <{last.graph.iri}>",
-        f'{asset} <{DKG}assertionName> "{last.name}"',
-        f'{asset} <{DKG}state> "{last.transition.state}"',
-        f'{asset} <{DKG}memoryLayer> "{last.transition.layer}"',
-        f'{asset} <{DKG}version> "{last.version}"^^<{XSD}integer>',
-    ]
+    text = (
+        f"<{asset}> {RDF_TYPE} <{PROV}Entity> .\n"
+        f"<{asset}> {RDF_TYPE} <{DKG}Assertion> .\n"
+        f"<{asset}> <{PROV}wasAttributedTo> <{last.author.iri}> .\n"
+        f"<{asset}> <{PROV}{by}> <{_event_iri(asset, last)}> .\n"
+        f"<{asset}> <{DKG}contextGraph> <{last.graph.iri}> .\n"
+        f'<{asset}> <{DKG}assertionName> "{last.name}" .\n'
+        f'<{asset}> <{DKG}state> "{last.transition.state}" .\n'
+        f'<{asset}> <{DKG}memoryLayer> "{last.transition.layer}" .\n'
+        f'<{asset}> <{DKG}version> "{last.version}"^^<{XSD}integer> .\n'
+    )
     if last.root is not None:
-        lines.append(f'{asset} <{DKG}merkleRoot> "{hex_id(last.root)}"')
+        text += f'<{asset}> <{DKG}merkleRoot> "{hex_id(last.root)}" .\n'
     if trust is not None:
-        lines.append(f'{asset} <{DKG}trustLevel> "{trust.level.word}"')
-        lines.append(f'{asset} <{DKG}verificationStatus> "{trust.shown}"')
-        lines.append(f'{asset} <{DKG}approvals> "{len(trust.approvals)}"^^<{XSD}integer>')
-        lines.append(f'{asset} <{DKG}quorum> "{trust.m}"^^<{XSD}integer>')
-    return _written(lines)
+        text += (
+            f'<{asset}> <{DKG}trustLevel> "{trust.level.word}" .\n'
+            f'<{asset}> <{DKG}verificationStatus> "{trust.shown}" .\n'
+            f'<{asset}> <{DKG}approvals> "{len(trust.approvals)}"^^<{XSD}integer> .\n'
+            f'<{asset}> <{DKG}quorum> "{trust.m}"^^<{XSD}integer> .\n'
+        )
+    return text.encode()
 
 
 def subject_of(step: LifecycleStep) -> str:
@@ -126,12 +129,8 @@ def subject_of(step: LifecycleStep) -> str:
     return step.graph.lifecycle_iri(step.author, step.name)
 
 
-def _written(lines: list[str]) -> bytes:
-    return "".join(f"{line} .\n" for line in lines).encode()
-
-
-def _event_iri(step: LifecycleStep) -> str:
-    return f"{subject_of(step)}/event/{step.version}-{step.transition.value}-{step.at_ms}"
+def _event_iri(asset: str, step: LifecycleStep) -> str:
+    return f"{asset}/event/{step.version}-{step.transition.value}-{step.at_ms}"
 
 
 def _iso(at_ms: int) -> str:

@@ -25,6 +25,8 @@ MAX_PASSAGES = 1_024
 MAX_NAME_CHARACTERS = 300
 MAX_ASSET_CHARACTERS = 1_000_000
 MAX_BLANK_DEPTH = 4
+OPAQUE_CHARACTERS = 256
+"""What is so long without a space is no word: a key, an image."""
 
 _XSD = "http://www.w3.org/2001/XMLSchema#"
 _RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
@@ -54,7 +56,7 @@ _MONTHS = [
     "December",
 ]
 _MARKUP = re.compile(r"<[^<>]{0,1000}>")
-_OPAQUE = re.compile(r"[A-Za-z0-9+/=_-]{256,}")
+_OPAQUE = re.compile(f"[A-Za-z0-9+/=_-]{{{OPAQUE_CHARACTERS},}}")
 _SPACE = re.compile(r"\s+")
 
 Node = ox.NamedNode | ox.BlankNode
@@ -197,7 +199,10 @@ def literal_text(literal: ox.Literal) -> str:
         return _date_text(text)
     if datatype in (_RDF + "HTML", _RDF + "XMLLiteral"):
         text = html.unescape(_MARKUP.sub(" ", text))
-    return _SPACE.sub(" ", _OPAQUE.sub("", text)).strip()
+    words = text.split()
+    if max(map(len, words), default=0) >= OPAQUE_CHARACTERS:
+        words = _OPAQUE.sub("", text).split()
+    return " ".join(words)
 
 
 def _date_text(text: str) -> str:

@@ -25,6 +25,7 @@ from p2pmem_protocol.errors import MisuseError, OutsideError
 
 from p2pmem.recall.passages import MAX_PASSAGES, Passage
 from p2pmem.recall.words import index_text, match_expression, question_phrases
+from p2pmem.store.holding import hold
 
 log = logging.getLogger(__name__)
 
@@ -182,7 +183,7 @@ class TextIndex:
         """The same, with a change that `make` makes where the writing is done, out of the event loop."""
         if position < 1:
             raise MisuseError(f"position {position}: positions of the ledger begin at 1")
-        async with self._writer:
+        async with hold(self._writer):
             if position <= self._position:
                 return False
             await self._write(position, make)

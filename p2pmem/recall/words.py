@@ -17,6 +17,11 @@ MAX_WORD_CHARACTERS = 64
 
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _RUN = re.compile(rf"(?P<unspaced>[{_UNSPACED}]+)|(?P<word>[^\W_{_UNSPACED}]+)")
+_SOME_UNSPACED = re.compile(f"[{_UNSPACED}]")
+_WORD = re.compile(r"[^\W_]+")
+_MIXED = re.compile("[A-Z](?:(?<=[A-Za-z0-9].)|[a-z]*[0-9])")
+"""In words of ASCII that have more than one form."""
+_NO_WORD = {code: " " for code in range(128) if not chr(code).isalnum()}
 _CAMEL = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 
 # Words that say nothing about what is asked for. Questions to a memory are mostly English prose; a question made of
@@ -33,7 +38,19 @@ STOP_WORDS = frozenset(_STOP_WORDS.split())
 
 def index_text(text: str) -> str:
     """The text as the index takes it: words and characters, one space between them. The same for the same text."""
-    return " ".join(_index_words(text))
+    if text.isascii() and _MIXED.search(text) is None:
+        plain = text.lower().translate(_NO_WORD).split()
+        if max(map(len, plain), default=0) <= MAX_WORD_CHARACTERS:
+            return " ".join(plain)
+    if _SOME_UNSPACED.search(text) is not None:
+        return " ".join(_index_words(text))
+    words: list[str] = []
+    for word in _WORD.findall(text):
+        if word.islower() and len(word) <= MAX_WORD_CHARACTERS:
+            words.append(word)
+        else:
+            words += _forms(word[:MAX_WORD_CHARACTERS])
+    return " ".join(words)
 
 
 def question_phrases(question: str) -> tuple[str, ...]:
@@ -56,11 +73,15 @@ def _index_words(text: str) -> Iterator[str]:
         if run["unspaced"]:
             yield from run["unspaced"]
             continue
-        word = run["word"][:MAX_WORD_CHARACTERS]
-        yield word.lower()
-        parts = _CAMEL.findall(word)
-        if len(parts) > 1 and not word.islower():
-            yield from (part.lower() for part in parts)
+        yield from _forms(run["word"][:MAX_WORD_CHARACTERS])
+
+
+def _forms(word: str) -> list[str]:
+    """The word, and its parts when it is put together of some."""
+    parts = _CAMEL.findall(word)
+    if len(parts) > 1 and not word.islower():
+        return [word.lower(), *(part.lower() for part in parts)]
+    return [word.lower()]
 
 
 def _question_phrases(question: str) -> Iterator[str]:

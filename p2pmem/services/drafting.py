@@ -168,7 +168,9 @@ class Drafting:
 
     def previous(self, graph: LedgerGraph, key: AssetKey) -> Previous:
         """The newest version that this node knows of: its own, or one that another node of the agent let go."""
-        own = self.latest_own(graph.id, key)
+        return self._newest(graph, key, self.latest_own(graph.id, key))
+
+    def _newest(self, graph: LedgerGraph, key: AssetKey, own: OwnVersion | None) -> Previous:
         found = Previous(own.version, own.root) if own else Previous()
         for version in asset_view(graph.set, key, self._ledger.clock.now_ms()).versions:
             if version.key.version > found.version:
@@ -223,8 +225,8 @@ class Drafting:
                 f"the draft {key.name!r} was edited after it was sealed; seal it again with `p2pmem seal`"
             )
         content = await self._checked(draft.content)
-        own = self._own_of(graph, key, draft.seal, content, draft.subgraph)
-        return Ready(own, content, draft)
+        seal = draft.seal or self._sealed(graph, key, self.previous(graph, key), content, draft.subgraph)
+        return Ready(self._own_of(graph, key, seal, content), content, draft)
 
     async def ready_sealed(self, graph: LedgerGraph, key: AssetKey) -> Ready:
         """The same for an agent whose key is elsewhere: a draft must be sealed already."""
@@ -246,16 +248,24 @@ class Drafting:
 
         Raises `DraftExistsError` when there is a draft of that name.
         """
-        if self.get(graph.id, key) is not None:
+        network = self._ledger.network
+        draft, own = self._ledger.database.read(
+            lambda connection: (
+                drafts.read_draft(connection, network, graph.id, key),
+                drafts.latest_own(connection, network, graph.id, key),
+            )
+        )
+        if draft is not None:
             raise DraftExistsError(f"there is a draft {key.name!r} already: share that, or discard it first")
-        return Ready(self._own_of(graph, key, None, content, subgraph), content, None)
+        seal = self._sealed(graph, key, self._newest(graph, key, own), content, subgraph)
+        return Ready(self._own_of(graph, key, seal, content), content, None)
 
-    def _own_of(
-        self, graph: LedgerGraph, key: AssetKey, seal: SignedSeal | None, content: Content, subgraph: str
-    ) -> OwnVersion:
-        if seal is None:
-            unsigned = self._signing.seal(graph, key.author, key.name, subgraph, content, self.previous(graph, key))
-            seal = self._signing.sign_seal(unsigned)
+    def _sealed(
+        self, graph: LedgerGraph, key: AssetKey, previous: Previous, content: Content, subgraph: str
+    ) -> SignedSeal:
+        return self._signing.sign_seal(self._signing.seal(graph, key.author, key.name, subgraph, content, previous))
+
+    def _own_of(self, graph: LedgerGraph, key: AssetKey, seal: SignedSeal, content: Content) -> OwnVersion:
         it = seal.seal
         now_ms = self._ledger.clock.now_ms()
         return OwnVersion(graph.id, key.author, key.name, it.version, it.root, seal, content.hash, now_ms)

@@ -69,6 +69,7 @@ from p2pmem.work.sharing import NewContent, PublishArgs, ShareArgs
 from p2pmem.work.verifying import DEADLINE_DEFAULT_MS, EndorseArgs, SubjectArgs, VerifyArgs
 
 EVENTS_PER_READ: Final = 500
+DESCRIBED_S: Final = 10.0
 
 
 class NodeFace:
@@ -523,6 +524,10 @@ class NodeFace:
         if Layer.WORKING in layers:
             graphs.append(working_iri(found.name))
         await s.keeper.sweep()
+        if "graph" in sparql.casefold():
+            # Only a pattern inside GRAPH sees `_meta`, which else need not be brought up to date for an answer.
+            with trio.move_on_after(DESCRIBED_S):
+                await s.projector.described(s.ledger.position)
         answer = await s.queries.query(
             sparql,
             default_graphs=graphs,

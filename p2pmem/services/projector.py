@@ -10,12 +10,11 @@ import logging
 import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from heapq import heappop, heappush
-from itertools import islice
 from typing import Final
 
 import trio
+from p2pmem_jobs import Signal
 from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import Address, AssetKey, GraphId, GraphName
@@ -28,9 +27,9 @@ from p2pmem.ledger.batch import Delta
 from p2pmem.ledger.drafts import Draft, read_draft
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
-from p2pmem.ledger.lifecycle import LifecycleStep, Transition, asset_statements, event_statements, subject_of
 from p2pmem.recall.passages import extract_passages
 from p2pmem.recall.text_index import TextChange, TextEntry, TextIndex, TextMark
+from p2pmem.services.describing import Asset, Describer
 from p2pmem.services.placing import (
     Placed,
     aggregate_iri,
@@ -39,7 +38,8 @@ from p2pmem.services.placing import (
     placements,
     working_iri,
 )
-from p2pmem.store.placement import MetaChange, Placement, StoreChange
+from p2pmem.store.holding import hold
+from p2pmem.store.placement import Placement, StoreChange
 from p2pmem.store.projection import OxigraphProjection
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,6 @@ ASSETS_PER_APPLY: Final = 200
 EVENTS_PER_APPLY: Final = 400
 GATHERED_S: Final = 0.05
 """So long what only bears on trust waits for more of it, unless somebody waits for it."""
-TOLD_MAX: Final = 10_000
 _BEARS_ON_TRUST: Final = frozenset({Kind.PROPOSE, Kind.VERDICT, Kind.ENDORSE, Kind.ACK})
 ASSETS_AT_ONCE: Final = 25
 """So many are looked at before other tasks have their turn: some five milliseconds."""
@@ -89,63 +88,24 @@ class _Text:
 
 
 @dataclass(frozen=True, slots=True)
-class _Meta:
-    """What `_meta` is to say of an asset: its history, and the trust that it has now."""
-
-    graph_iri: str
-    steps: list[LifecycleStep]
-    trust: TrustReport | None
-    first_new: int
-    """The steps before this one are there already."""
-
-    def read(self) -> MetaChange:
-        last = self.steps[-1]
-        pairs = zip([None, *self.steps], self.steps, strict=False)
-        lines = [event_statements(step, before) for before, step in islice(pairs, self.first_new, None)]
-        lines.append(asset_statements(last, self.trust))
-        return MetaChange(self.graph_iri, add=b"".join(lines), reset_subjects=(subject_of(last),))
-
-
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """What `_meta` says of an asset: how many of its steps, and the trust as it is written there."""
-
-    steps: int
-    trust: tuple[str, int, int]
-
-    @classmethod
-    def of(cls, steps: list[LifecycleStep], trust: TrustReport | None) -> _Told:
-        return cls(len(steps), (trust.shown, len(trust.approvals), trust.m) if trust is not None else ("", 0, 0))
-
-
-@dataclass(frozen=True, slots=True)
 class _Change:
     """What follows from some events, decided in the event loop; what is long is made of it in a worker thread."""
 
     puts: list[Placement] = field(default_factory=list)
     drops: list[str] = field(default_factory=list)
-    metas: list[_Meta] = field(default_factory=list)
+    reports: dict[Asset, TrustReport | None] = field(default_factory=dict)
+    """The best trust of each asset that was looked at, for its description."""
     texts: list[_Text] = field(default_factory=list)
     marks: list[TextMark] = field(default_factory=list)
     stands: dict[tuple[GraphId, AssetKey], dict[str, _Stands | None]] = field(default_factory=dict)
     """How each asset stands once this is applied."""
-    told: dict[tuple[GraphId, AssetKey], _Told] = field(default_factory=dict)
-    """What `_meta` says of each of these once this is applied."""
 
     def for_store(self) -> StoreChange:
-        return StoreChange(tuple(self.puts), tuple(self.drops), tuple(meta.read() for meta in self.metas))
+        return StoreChange(tuple(self.puts), tuple(self.drops))
 
     def for_text(self) -> TextChange:
         texts = tuple(text.read() for text in self.texts)
         return TextChange(texts, tuple(self.drops), tuple(self.marks))
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """What the ledger's tables say of one asset."""
-
-    steps: list[LifecycleStep]
-    draft: Draft | None
 
 
 class Projector:
@@ -159,14 +119,15 @@ class Projector:
         self._own_agents = own_agents
         # None stands for a graph that was placed before this process began: it is there, we do not know how.
         self._placed: dict[tuple[GraphId, AssetKey], dict[str, _Stands | None]] = {}
-        self._told: dict[tuple[GraphId, AssetKey], _Told] = {}
-        """Of the assets that changed last; of others it is written again."""
         self._pressing = trio.Event()
         self._pressed_at = 0
         """The position of the last change that is to be projected at once."""
         self._waiting: list[tuple[int, int, trio.Event]] = []
         self._number = 0
         self._busy = trio.Lock()
+        self.moved = Signal()
+        """One of the projections has moved on."""
+        self.describer = Describer(ledger, store)
 
     @property
     def position(self) -> int:
@@ -179,13 +140,14 @@ class Projector:
             await self.rebuild()
         else:
             self._remember_placed()
+            self.describer.begin(self.position)
         task_status.started()
         self._pressed_at = self._ledger.position
         self._ledger.listen(self._heard)
         while True:
             await self._ledger.until(lambda: self._ledger.position > self.position)
             await self._gather()
-            async with self._busy:
+            async with hold(self._busy):
                 await self._follow()
 
     def _heard(self, delta: Delta) -> None:
@@ -215,12 +177,17 @@ class Projector:
         self._pressing.set()
         await event.wait()
 
+    async def described(self, position: int) -> None:
+        """Return once the store also says in `_meta` what happened up to `position`. Cancel it with a scope."""
+        await self.reached(position)
+        await self.describer.reached(position)
+
     def _tell(self) -> None:
         """The projections have moved."""
         position = self.position
         while self._waiting and self._waiting[0][0] <= position:
             heappop(self._waiting)[2].set()
-        self._ledger.wake()
+        self.moved.notify()
 
     def _must_rebuild(self) -> bool:
         if self._ledger.position == 0:
@@ -231,27 +198,33 @@ class Projector:
     async def renew(self) -> None:
         """Make both anew in files of their own, so that nothing that was dropped is left in any."""
         async with self._busy:
-            await self._store.renew()
+            async with self.describer.busy:
+                await self._store.renew()
+                self.describer.forget()
             await self.rebuild()
             await self._text.compact()
 
     async def rebuild(self) -> None:
-        """Make both projections anew from the ledger."""
+        """Make both projections anew from the ledger. Descriptions follow."""
         position = self._ledger.position
         log.info("projection.rebuild", extra={"position": position})
-        await self._store.clear()
+        async with self.describer.busy:
+            await self._store.clear()
+            self.describer.forget()
         await self._text.clear()
         self._placed.clear()
-        self._told.clear()
+        reports: dict[Asset, TrustReport | None] = {}
         keys = [(graph.id, key) for graph in self._ledger.graphs.values() for key in self._all_assets(graph)]
         for at in range(0, len(keys), ASSETS_PER_APPLY):
             change = await self._change(keys[at : at + ASSETS_PER_APPLY])
             await self._store.fill_made(change.for_store)
             await self._text.fill_made(change.for_text)
             self._keep(change)
+            reports |= change.reports
         if position:
             await self._store.apply(position)
             await self._text.apply(position)
+        self.describer.note(position, reports)
         self._tell()
 
     def _all_assets(self, graph: LedgerGraph) -> Iterable[AssetKey]:
@@ -278,26 +251,27 @@ class Projector:
         change = await self._change(sorted(keys))
         position = events[-1].position
         await self._store.apply_made(position, change.for_store)
-        self._ledger.wake()
+        self.moved.notify()
         await self._text.apply_made(position, change.for_text)
         self._keep(change)
+        self.describer.note(position, change.reports)
         self._tell()
 
     async def _change(self, keys: list[tuple[GraphId, AssetKey]]) -> _Change:
         change = _Change()
         for at in range(0, len(keys), ASSETS_AT_ONCE):
-            # Others have their turn now and then: a group may hold hundreds of assets.
-            await trio.lowlevel.checkpoint()
+            if at:
+                # Others have their turn now and then: a group may hold hundreds of assets.
+                await trio.lowlevel.checkpoint()
             some = keys[at : at + ASSETS_AT_ONCE]
             known = [(graph, key) for graph_id, key in some if (graph := self._ledger.graphs.get(graph_id))]
             for graph_id, key in some:
                 if graph_id not in self._ledger.graphs:
                     change.drops.extend(sorted(self._placed.get((graph_id, key), {})))
                     change.stands[graph_id, key] = {}
-            rows = self._ledger.database.read(partial(self._rows, known))
             now_ms = self._ledger.clock.now_ms()
-            for (graph, key), its in zip(known, rows, strict=True):
-                self._asset_change(graph, key, its, now_ms, change)
+            for (graph, key), draft in zip(known, self._drafts(known), strict=True):
+                self._asset_change(graph, key, draft, now_ms, change)
         return change
 
     def _keep(self, change: _Change) -> None:
@@ -307,22 +281,23 @@ class Projector:
                 self._placed[key] = stands
             else:
                 self._placed.pop(key, None)
-        for key, told in change.told.items():
-            self._told.pop(key, None)  # so that it is the newest
-            self._told[key] = told
-        while len(self._told) > TOLD_MAX:
-            del self._told[next(iter(self._told))]
 
-    def _rows(self, keys: list[tuple[LedgerGraph, AssetKey]], connection: sqlite3.Connection) -> list[_Rows]:
-        return [
-            _Rows(
-                read_lifecycle(connection, graph.name, key),
-                read_draft(connection, self._ledger.network, graph.id, key) if key.author in self._own_agents else None,
-            )
-            for graph, key in keys
-        ]
+    def _drafts(self, keys: list[tuple[LedgerGraph, AssetKey]]) -> list[Draft | None]:
+        """What is drafted of each of these assets here."""
+        if not any(key.author in self._own_agents for _, key in keys):
+            return [None] * len(keys)
 
-    def _asset_change(self, graph: LedgerGraph, key: AssetKey, rows: _Rows, now_ms: int, change: _Change) -> None:
+        def read(connection: sqlite3.Connection) -> list[Draft | None]:
+            return [
+                read_draft(connection, self._ledger.network, graph.id, key) if key.author in self._own_agents else None
+                for graph, key in keys
+            ]
+
+        return self._ledger.database.read(read)
+
+    def _asset_change(
+        self, graph: LedgerGraph, key: AssetKey, draft: Draft | None, now_ms: int, change: _Change
+    ) -> None:
         view = asset_view(graph.set, key, now_ms)
         before = self._placed.get((graph.id, key), {})
         stands: dict[str, _Stands | None] = {}
@@ -333,29 +308,13 @@ class Projector:
                 continue
             stands[placed.graph_iri] = now
             _note(_text_entry(graph.name, placed), now, before.get(placed.graph_iri), content, change)
-        if rows.draft is not None:
-            entry, now = _draft_stands(graph, rows.draft)
+        if draft is not None:
+            entry, now = _draft_stands(graph, draft)
             stands[entry.graph_iri] = now
-            _note(entry, now, before.get(entry.graph_iri), rows.draft.content, change)
+            _note(entry, now, before.get(entry.graph_iri), draft.content, change)
         change.drops.extend(sorted(before.keys() - stands.keys()))
         change.stands[graph.id, key] = stands
-        if rows.steps:
-            self._meta_change(graph, key, rows.steps, best_report(view), change)
-
-    def _meta_change(
-        self,
-        graph: LedgerGraph,
-        key: AssetKey,
-        steps: list[LifecycleStep],
-        trust: TrustReport | None,
-        change: _Change,
-    ) -> None:
-        """What is to be written of an asset's history and trust: a history only grows."""
-        told, before = _Told.of(steps, trust), self._told.get((graph.id, key))
-        if told != before:
-            first_new = before.steps if before is not None else 0
-            change.metas.append(_Meta(graph.name.meta_iri, steps, trust, first_new))
-            change.told[graph.id, key] = told
+        change.reports[graph.id, key] = best_report(view)
 
     def _content(self, now: _Stands, was: _Stands | None) -> bytes | None:
         """The content to place; empty when nothing of it is to be written, None when it is not held."""
@@ -435,19 +394,6 @@ def _events_after(connection: sqlite3.Connection, since: int) -> list[_Event]:
     return [
         _Event(position, (GraphId(graph), AssetKey(Address(author), name)) if author is not None else None)
         for position, graph, author, name in rows
-    ]
-
-
-def read_lifecycle(connection: sqlite3.Connection, graph: GraphName, key: AssetKey) -> list[LifecycleStep]:
-    """Every transition of an asset, in order."""
-    rows = connection.execute(
-        "SELECT step, version, transition, agent, root, at_ms FROM lifecycle "
-        "WHERE graph = ? AND author = ? AND name = ? ORDER BY step",
-        (graph.id, key.author, key.name),
-    )
-    return [
-        LifecycleStep(step, graph, key.author, key.name, version, Transition(transition), Address(agent), root, at_ms)
-        for step, version, transition, agent, root, at_ms in rows
     ]
 
 

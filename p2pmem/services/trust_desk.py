@@ -30,8 +30,8 @@ from p2pmem.face import (
 )
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
+from p2pmem.services.describing import read_lifecycle
 from p2pmem.services.duties import Duties, OpenReview
-from p2pmem.services.projector import read_lifecycle
 from p2pmem.services.showing import Showing
 from p2pmem.work.reviewing import seal_problem
 

@@ -14,6 +14,7 @@ from p2pmem.store.query import MAX_GRAPHS, AnswerKind, QueryAnswer, QueryRefused
 from p2pmem.store.terms import Term, to_json, to_oxigraph
 
 POSITION = ox.NamedNode(INTERNAL + "position")
+DESCRIBED = ox.NamedNode(INTERNAL + "described")
 STORE = ox.NamedNode(INTERNAL + "this")
 
 _PLACE = re.compile(r"^error at (\d+):(\d+)")

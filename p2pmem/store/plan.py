@@ -22,7 +22,7 @@ from typing import Protocol
 import pyoxigraph as ox
 from p2pmem_protocol.errors import MisuseError
 
-from p2pmem.store.content import asset_triples, meta_triples, named
+from p2pmem.store.content import asset_triples, held_lines, meta_triples, named, plain_lines, triples_of
 from p2pmem.store.placement import MAX_CHANGES_PER_APPLY, MetaChange, Placement
 
 INTERNAL = "urn:p2pmem:store:"
@@ -32,6 +32,7 @@ MEMBERSHIP = ox.NamedNode(INTERNAL + "membership")
 STATE = ox.NamedNode(INTERNAL + "state")
 IN_AGGREGATE = ox.NamedNode(INTERNAL + "in")
 TALLY_OF = ox.NamedNode(INTERNAL + "of")
+_IN_AGGREGATE_TEXT = str(IN_AGGREGATE)
 _TALLY = INTERNAL + "tally:"
 _COUNT = INTERNAL + "count:"
 
@@ -132,6 +133,14 @@ def _check(put: Sequence[Placement], drop: Sequence[str], meta: Sequence[MetaCha
             raise MisuseError(f"<{iri}> is a graph of the store's own; choose a name outside {INTERNAL}")
 
 
+def check_meta_graph(holdings: Holdings, graph: ox.NamedNode) -> None:
+    """`MisuseError` if the graph is an asset's, or one of the store's own."""
+    if holdings.aggregate_of(graph) is not None:
+        raise MisuseError(f"<{graph.value}> is the graph of an asset; change it by a placement")
+    if graph.value.startswith(INTERNAL):
+        raise MisuseError(f"<{graph.value}> is a graph of the store's own; choose a name outside {INTERNAL}")
+
+
 def _plan_drop(plan: Plan, holdings: Holdings, tally: _Tally, graph: ox.NamedNode) -> None:
     aggregate = holdings.aggregate_of(graph)
     if aggregate is None:
@@ -144,19 +153,18 @@ def _plan_drop(plan: Plan, holdings: Holdings, tally: _Tally, graph: ox.NamedNod
 
 def _plan_put(plan: Plan, holdings: Holdings, tally: _Tally, placement: Placement) -> None:
     graph, aggregate = named(placement.graph_iri), named(placement.aggregate_iri)
+    if not tally.knows(aggregate) and holdings.aggregate_of(aggregate) is not None:
+        raise MisuseError(f"<{aggregate.value}> is the graph of an asset; an aggregate is a graph of its own")
+    before = holdings.aggregate_of(graph)
+    if before is None and graph not in plan.drop_graphs and (texts := held_lines(placement.content)) is not None:
+        plan.add_texts(graph, texts)
+        tally.join_new(aggregate, texts)
+        plan.assets_gained += 1
+        plan.add_texts(MEMBERSHIP, (f"{graph} {_IN_AGGREGATE_TEXT} {aggregate}",))
+        return
     triples = asset_triples(placement.graph_iri, placement.content)
     if not triples:
         raise MisuseError(f"<{graph.value}> has no statement; an empty asset is dropped, not put")
-    if holdings.aggregate_of(aggregate) is not None:
-        raise MisuseError(f"<{aggregate.value}> is the graph of an asset; an aggregate is a graph of its own")
-    before = holdings.aggregate_of(graph)
-    if before is None and graph not in plan.drop_graphs and b"_:" not in placement.content and _is_flat(triples):
-        texts = [str(triple) for triple in triples]
-        plan.add_texts(graph, texts)
-        tally.join_new(aggregate, triples, texts)
-        plan.assets_gained += 1
-        plan.add_texts(MEMBERSHIP, (f"{graph} {IN_AGGREGATE} {aggregate}",))
-        return
     old = holdings.triples_of(graph) if before is not None else set()
     plan.delete += [ox.Quad(t.subject, t.predicate, t.object, graph) for t in old - triples]
     plan.insert += [ox.Quad(t.subject, t.predicate, t.object, graph) for t in triples - old]
@@ -172,10 +180,6 @@ def _plan_put(plan: Plan, holdings: Holdings, tally: _Tally, placement: Placemen
     plan.insert.append(ox.Quad(graph, IN_AGGREGATE, aggregate, MEMBERSHIP))
 
 
-def _is_flat(triples: set[ox.Triple]) -> bool:
-    return not any(isinstance(triple.object, ox.Triple) for triple in triples)
-
-
 def _plan_meta(plan: Plan, holdings: Holdings, changes: Sequence[MetaChange]) -> None:
     reset = [(change.graph_iri, subject) for change in changes for subject in change.reset_subjects]
     if len(set(reset)) == len(reset) and not any(change.remove or change.clear for change in changes):
@@ -188,12 +192,13 @@ def _plan_meta_growing(plan: Plan, holdings: Holdings, changes: Sequence[MetaCha
     """Each change says all of its own subjects, and takes nothing away that another one says."""
     for change in changes:
         graph = named(change.graph_iri)
-        if graph not in plan.texts and holdings.aggregate_of(graph) is not None:
-            raise MisuseError(f"<{graph.value}> is the graph of an asset; change it by a placement")
+        if graph not in plan.texts:
+            check_meta_graph(holdings, graph)
         for iri in change.reset_subjects:
             going = holdings.triples_about(graph, named(iri))
             plan.delete += [ox.Quad(t.subject, t.predicate, t.object, graph) for t in going]
-        plan.add_texts(graph, map(str, meta_triples(change.graph_iri, change.add)))
+        texts = plain_lines(change.add)
+        plan.add_texts(graph, map(str, meta_triples(change.graph_iri, change.add)) if texts is None else texts)
 
 
 def _plan_meta_changing(plan: Plan, holdings: Holdings, changes: Sequence[MetaChange]) -> None:
@@ -201,8 +206,8 @@ def _plan_meta_changing(plan: Plan, holdings: Holdings, changes: Sequence[MetaCh
     gone: dict[ox.NamedNode, set[ox.Triple]] = {}
     for change in changes:
         graph = named(change.graph_iri)
-        if graph not in come and holdings.aggregate_of(graph) is not None:
-            raise MisuseError(f"<{graph.value}> is the graph of an asset; change it by a placement")
+        if graph not in come:
+            check_meta_graph(holdings, graph)
         coming = come.setdefault(graph, {})
         going = _meta_leaving(holdings, change, graph, coming)
         gone.setdefault(graph, set()).update(going)
@@ -244,7 +249,11 @@ class _Tally:
         self._change: dict[ox.NamedNode, Counter[ox.Triple]] = {}
         # Triples of subjects of which an aggregate says nothing yet: nobody holds them, so nobody need be asked.
         self._counted: dict[ox.NamedNode, set[_Subject]] = {}
-        self._new: dict[ox.NamedNode, dict[_Subject, list[tuple[ox.Triple, str]]]] = {}
+        self._new: dict[ox.NamedNode, dict[_Subject, list[str]]] = {}
+
+    def knows(self, aggregate: ox.NamedNode) -> bool:
+        """Whether something joined this aggregate in this plan already."""
+        return aggregate in self._new or aggregate in self._counted
 
     def join(self, aggregate: ox.NamedNode, triples: set[ox.Triple]) -> None:
         change = self._change.setdefault(aggregate, Counter())
@@ -255,19 +264,21 @@ class _Tally:
             subject = triple.subject
             counted.add(subject)
             # What was new is not any more, when another asset of this call speaks of it.
-            for earlier, _ in new.pop(subject, ()):
-                change[earlier] += 1
+            earlier = new.pop(subject, None)
+            if earlier is not None:
+                change.update(set(triples_of(earlier)))
 
-    def join_new(self, aggregate: ox.NamedNode, triples: set[ox.Triple], texts: list[str]) -> None:
+    def join_new(self, aggregate: ox.NamedNode, texts: list[str]) -> None:
         """As `join`, for an asset that is in no aggregate, with its triples as they are written."""
-        by_subject: dict[_Subject, list[tuple[ox.Triple, str]]] = {}
-        for triple, text in zip(triples, texts, strict=True):
-            by_subject.setdefault(triple.subject, []).append((triple, text))
+        by_subject: dict[str, list[str]] = {}
+        for text in texts:
+            by_subject.setdefault(text[1 : text.index(">")], []).append(text)
         new = self._new.setdefault(aggregate, {})
-        for subject, its in by_subject.items():
+        for iri, its in by_subject.items():
+            subject = ox.NamedNode(iri)
             known = subject in new or subject in self._counted.get(aggregate, ())
             if known or self._holdings.has_about(aggregate, subject):
-                self.join(aggregate, {triple for triple, _ in its})
+                self.join(aggregate, set(triples_of(its)))
             else:
                 new[subject] = its
 
@@ -279,7 +290,7 @@ class _Tally:
     def settle(self, plan: Plan) -> None:
         """Write into the plan what the aggregates and their tallies gain and lose."""
         for aggregate, subjects in self._new.items():
-            plan.add_texts(aggregate, (text for its in subjects.values() for _, text in its))
+            plan.add_texts(aggregate, (text for its in subjects.values() for text in its))
         for aggregate, changes in self._change.items():
             for triple, change in changes.items():
                 if change != 0:

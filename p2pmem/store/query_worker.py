@@ -93,9 +93,10 @@ class _Counters:
 class _Snapshot:
     """A copy of the store in a directory of its own, removed when it is old and no worker has it open."""
 
-    def __init__(self, path: Path, position: int, taken_at: float) -> None:
+    def __init__(self, path: Path, position: int, described: int, taken_at: float) -> None:
         self.path = path
         self.position = position
+        self.described = described
         self.taken_at = taken_at
         self.users = 0
 
@@ -142,6 +143,8 @@ class _Snapshots:
         position = self._projection.position
         if snapshot.position < at_least or position < snapshot.position:  # the latter: the store was cleared
             return True
+        if snapshot.described < min(at_least, self._projection.described):
+            return True
         return snapshot.position < position and trio.current_time() - snapshot.taken_at >= self._min_interval_s
 
     async def _renew(self, old: _Snapshot | None) -> _Snapshot:
@@ -149,8 +152,9 @@ class _Snapshots:
         self.taken += 1
         taken_at = trio.current_time()
         with trio.CancelScope(shield=True):
+            described = self._projection.described
             position = await self._projection.backup(path)
-            fresh = self._current = _Snapshot(path, position, taken_at)
+            fresh = self._current = _Snapshot(path, position, described, taken_at)
             if old is not None and old.users == 0:
                 await self._remove(old)
         return fresh

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyoxigraph as ox
+from p2pmem_protocol.errors import MisuseError
 
 from p2pmem.store.content import Term
 from p2pmem.store.plan import Plan
@@ -29,9 +30,13 @@ class Transaction:
     functions: dict[ox.NamedNode, Bound]
 
     def run(self, store: ox.Store) -> None:
-        """All of it or nothing. `OSError` when the disk fails."""
-        if self.text:
+        """All of it or nothing. `OSError` when the disk fails, `MisuseError` for an IRI that is none."""
+        if not self.text:
+            return
+        try:
             store.update(self.text, custom_functions=self.functions)
+        except SyntaxError as error:
+            raise MisuseError(f"something to be placed is not N-Quads: {error}") from None
 
 
 def compile_plan(plan: Plan) -> Transaction:

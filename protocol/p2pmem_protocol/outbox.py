@@ -1,8 +1,8 @@
 """What one member is to be sent, gathered into frames: batching, the window of what is unacknowledged, overflow.
 
 The cost of a stream is per frame, not per byte, so what is to be said waits a little for company: envelopes and
-questions some milliseconds, announcements longer, all of them longer while much is under way. When a frame goes,
-everything goes with it that fits.
+questions some milliseconds, announcements longer, all of them longer while much is under way. An envelope that comes
+alone, after a pause, goes at once: it would wait for nobody. When a frame goes, everything goes with it that fits.
 
 At most 8 frames and 128 KiB are unacknowledged. That keeps a write from ever blocking on the stream's own window, and
 so nothing that was begun must be cancelled. Who acknowledges nothing for 10 s is closed.
@@ -53,7 +53,7 @@ class OutboxLimits:
     queued_envelopes: int = 1_024
     queued_ids: int = 8_192
     queued_asks: int = 8_192
-    envelopes_wait_ms: int = 5
+    envelopes_wait_ms: int = 0
     envelopes_wait_busy_ms: int = 20
     busy_gap_ms: int = 25
     """An envelope that comes so soon after a frame waits for more: several tens a second are better sent together."""

@@ -321,3 +321,14 @@ async def test_database_statistics_count_reads(tmp_path: Path) -> None:
         database.read(lambda c: None)
         await database.read_slowly(lambda c: None)
         assert (database.statistics().reads, database.statistics().slow_reads) == (1, 1)
+
+
+async def test_a_database_is_idle_once_every_write_is_on_disk_and_told() -> None:
+    async with open_database(":memory:", blocking=InlineBlocking()) as database:
+        await trio.testing.wait_all_tasks_blocked()
+        assert database.is_idle
+        while_told: list[bool] = []
+        await database.write(lambda _: None, lambda _: while_told.append(database.is_idle))
+        assert while_told == [False]
+        await trio.testing.wait_all_tasks_blocked()
+        assert database.is_idle

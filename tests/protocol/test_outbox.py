@@ -29,25 +29,25 @@ def taken(outbox: Outbox, now_ms: int) -> Outgoing:
     return outgoing
 
 
-def test_envelopes_wait_five_milliseconds_for_company() -> None:
+def test_an_envelope_that_comes_alone_goes_at_once() -> None:
     outbox = Outbox()
     outbox.push(id_of(1), 100, 1_000)
-    outbox.push(id_of(2), 100, 1_003)
-    assert outbox.due_ms() == 1_005
-    assert outbox.take(1_004) is None
-    assert taken(outbox, 1_005).envelopes == (id_of(1), id_of(2))
+    assert outbox.due_ms() == 1_000
+    assert taken(outbox, 1_000).envelopes == (id_of(1),)
     assert outbox.due_ms() == inf
 
 
-def test_envelopes_wait_longer_when_a_frame_has_just_gone() -> None:
+def test_envelopes_wait_for_company_when_a_frame_has_just_gone() -> None:
     outbox = Outbox()
     outbox.push(id_of(1), 100, 1_000)
-    taken(outbox, 1_005)
+    taken(outbox, 1_000)
     outbox.push(id_of(2), 100, 1_010)
+    outbox.push(id_of(3), 100, 1_020)
     assert outbox.due_ms() == 1_030
-    taken(outbox, 1_030)
-    outbox.push(id_of(3), 100, 1_100)
-    assert outbox.due_ms() == 1_105, "some tens a second are not busy"
+    assert outbox.take(1_029) is None
+    assert taken(outbox, 1_030).envelopes == (id_of(2), id_of(3))
+    outbox.push(id_of(4), 100, 1_100)
+    assert outbox.due_ms() == 1_100, "some tens a second are not busy"
 
 
 def test_announcements_wait_a_tenth_of_a_second_and_ride_on_whatever_goes_before() -> None:

@@ -7,9 +7,12 @@ from p2pmem_devnet.cluster import Cluster, hours, minutes, seconds
 from p2pmem_devnet.cluster_node import ClusterNode
 from p2pmem_devnet.cluster_settled import NotSettledError
 from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.trust import Trust
 
+from p2pmem.exchange.holdings import How, Source
 from p2pmem.face import MemberChange, NewMember
+from p2pmem.ledger.batch import Delta, NewItem
 from p2pmem.work.outgoing import NotAdmittedError
 
 LARGE = "".join(f'ex:line{n} ex:says "{n} {"x" * 80}" .\n' for n in range(2_000))
@@ -150,6 +153,19 @@ async def test_who_left_may_come_back_and_stays_after_a_restart(cluster: Cluster
     assert await bo.recall("later")
 
 
+async def test_what_was_admitted_may_be_told_after_its_graph_was_left(cluster: Cluster) -> None:
+    ada, bo, *_ = cluster.nodes
+    await ada.share("ex:a ex:b ex:c .")
+    await cluster.settled()
+    graph, item = bo.graph.id, NewItem(b"\1" * 32, Kind.SHARE, b"as it came")
+    await bo.face.leave(cluster.graph)
+    bo.inside.exchange.heard(
+        Delta(graph, (item,), (), frozenset(), False, False, Source(How.MEMBER, ada.inside.network.peer_id), 1)
+    )
+    await cluster.settled()
+    assert bo.is_up
+
+
 async def test_a_clock_half_a_minute_wrong_does_no_harm(cluster: Cluster) -> None:
     ada, bo, *_ = cluster.nodes
     cluster.skew(bo, seconds(30))
@@ -242,6 +258,8 @@ async def test_two_owners_that_fork_are_shown_everywhere(cluster: Cluster) -> No
     await cluster.restart(twin)
     await twin.face.join(await ada.face.invite(cluster.graph, roles=(), uses=1, life_ms=1), label="")
     await cluster.settled()
+    # Who has not met the twin yet could not reach it from behind the partition.
+    await cluster.advance(minutes=1)
     with cluster.partition([ada, bo, cy], [twin, dan, eve]):
         await ada.change_members(MemberChange(remove=(str(dan.address),)))
         await twin.change_members(MemberChange(remove=(str(bo.address),)))

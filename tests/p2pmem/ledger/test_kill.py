@@ -59,7 +59,7 @@ def quads_of(store: OxigraphProjection) -> set[str]:
 
 async def check(node: Node, acknowledged: list[int]) -> None:
     ledger, graph = node.ledger, node.ledger.named(graph_name())
-    await node.services.projector.reached(ledger.position)
+    await node.services.projector.described(ledger.position)
     for number in acknowledged:
         asset = graph.set.asset(AssetKey(KEY.address, f"n{number}"))
         assert asset is not None, f"n{number} was acknowledged and is lost"
@@ -76,7 +76,9 @@ async def check(node: Node, acknowledged: list[int]) -> None:
 async def check_rebuilt(node: Node) -> None:
     blocking = surroundings().blocking
     async with open_projection(None, blocking) as store, open_text_index(None, blocking) as text:
-        await Projector(node.ledger, store, text, Keyring.of(KEY)).rebuild()
+        rebuilt = Projector(node.ledger, store, text, Keyring.of(KEY))
+        await rebuilt.rebuild()
+        await rebuilt.describer.write()
         assert quads_of(node.store) == quads_of(store)
 
 

@@ -10,9 +10,10 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from p2pmem.store.content import asset_triples, meta_triples
+from p2pmem.store.held import Held
 from p2pmem.store.placement import MetaChange, Placement
 from p2pmem.store.plan import INTERNAL, Plan, derived_tally, plan_change, tally_graph
-from p2pmem.store.projection import _Held, _open
+from p2pmem.store.projection import _open
 from p2pmem.store.transaction import compile_plan
 
 XSD = "http://www.w3.org/2001/XMLSchema#"
@@ -116,19 +117,19 @@ class Histories(RuleBasedStateMachine):
     )
     def change(self, put: list[Placement], drop: list[str], meta: list[MetaChange]) -> None:
         drop = [iri for iri in drop if iri not in {placement.graph_iri for placement in put}]
-        self.run(plan_change(_Held(self.store), put, drop, meta))
+        self.run(plan_change(Held(self.store), put, drop, meta))
         self.model.tell(put, drop, meta)
 
     @rule()
     def tell_everything_again(self) -> None:
-        plan = plan_change(_Held(self.store), list(self.model.assets.values()), [], [])
+        plan = plan_change(Held(self.store), list(self.model.assets.values()), [], [])
         assert not plan.delete, "what stands already must not be touched"
         assert not plan.insert, "what stands already must not be touched"
         self.run(plan)
 
     @rule()
     def drop_everything(self) -> None:
-        self.run(plan_change(_Held(self.store), [], list(self.model.assets), []))
+        self.run(plan_change(Held(self.store), [], list(self.model.assets), []))
         self.model.assets.clear()
 
     def run(self, plan: Plan) -> None:
@@ -141,7 +142,7 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def tallies_are_what_the_assets_say(self) -> None:
-        held = _Held(self.store)
+        held = Held(self.store)
         for aggregate in AGGREGATES:
             members = [p for p in self.model.assets.values() if p.aggregate_iri == aggregate]
             derived = derived_tally(held.triples_of(ox.NamedNode(p.graph_iri)) for p in members)
@@ -165,7 +166,7 @@ class Histories(RuleBasedStateMachine):
             MetaChange(iri, b"".join(f"{triple} .\n".encode() for triple in said))
             for iri, said in self.model.metas.items()
         ]
-        compile_plan(plan_change(_Held(rebuilt), list(self.model.assets.values()), [], meta)).run(rebuilt)
+        compile_plan(plan_change(Held(rebuilt), list(self.model.assets.values()), [], meta)).run(rebuilt)
         assert set(rebuilt) == set(self.store)
 
 

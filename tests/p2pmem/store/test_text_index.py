@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from p2pmem_jobs.blocking import Blocking, InlineBlocking
 from p2pmem_protocol.errors import MisuseError
 
+from p2pmem.recall import words
 from p2pmem.recall.passages import MAX_PASSAGES, Passage
 from p2pmem.recall.text_index import (
     TextEntry,
@@ -271,3 +272,8 @@ async def test_a_limit_out_of_bounds_is_refused(index: TextIndex) -> None:
     for limit in (0, 1_001):
         with pytest.raises(MisuseError, match="limit"):
             await index.search("tea", limit, NOW)
+
+
+@given(st.text(max_size=60) | st.from_regex(r"([A-Za-z_]{1,9}[0-9]{0,2}[ .-]?){1,6}", fullmatch=True))
+def test_the_short_way_to_words_gives_the_same_as_the_long_one(text: str) -> None:
+    assert words.index_text(text) == " ".join(words._index_words(text))

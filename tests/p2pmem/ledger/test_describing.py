@@ -1,0 +1,65 @@
+"""`_meta` follows content: nobody who asks waits for company, and what a stop left out comes after the next start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from p2pmem.face import NewGraph
+from p2pmem.keyring import Keyring
+from p2pmem.net.memory import MemoryFabric
+from p2pmem.node import Node, NodeSettings, open_node
+from p2pmem.services import describing
+from tests.p2pmem.ledger.victim_node import KEY, places, surroundings
+
+STATES = """
+    PREFIX dkg: <http://dkg.io/ontology/>
+    SELECT ?name ?state { GRAPH ?g { ?a dkg:assertionName ?name ; dkg:state ?state } }
+"""
+
+
+async def share(node: Node, graph: str, name: str) -> None:
+    text = b'<urn:a> <urn:p> "x" .\n'
+    await node.face.share_data(graph, name, text, format="nt", base=None, subgraph="", ttl_ms=None)
+
+
+async def states(node: Node, graph: str) -> set[tuple[str | None, ...]]:
+    answer = await node.face.query(STATES, graph=graph, view=None, min_trust=None, at_least=0)
+    return set(answer.rows)
+
+
+async def test_who_asks_for_histories_does_not_wait_until_many_have_gathered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(describing, "GATHERED_S", 1e6)
+    network = MemoryFabric(seed=1).network("ada")
+    async with open_node(NodeSettings("meta"), Keyring.of(KEY), network, places(tmp_path), surroundings()) as node:
+        graph = (await node.face.found(NewGraph("meta"))).graph
+        for number in range(3):
+            await share(node, graph, f"n{number}")
+            assert len(await states(node, graph)) == number + 1
+
+
+async def test_what_was_not_described_when_the_node_stopped_is_described_after_its_start(tmp_path: Path) -> None:
+    keyring, at = Keyring.of(KEY), places(tmp_path)
+    fabric = MemoryFabric(seed=1)
+    async with open_node(NodeSettings("meta"), keyring, fabric.network("ada"), at, surroundings()) as node:
+        graph = (await node.face.found(NewGraph("meta"))).graph
+        await share(node, graph, "early")
+        assert len(await states(node, graph)) == 1
+        await share(node, graph, "late")
+        assert node.store.described < node.ledger.position
+    async with open_node(NodeSettings("meta"), keyring, fabric.network("ada2"), at, surroundings()) as node:
+        assert node.store.described < node.ledger.position
+        assert await states(node, graph) == {('"early"', '"promoted"'), ('"late"', '"promoted"')}
+
+
+async def test_a_node_made_anew_describes_everything_anew(tmp_path: Path) -> None:
+    network = MemoryFabric(seed=1).network("ada")
+    async with open_node(NodeSettings("meta"), Keyring.of(KEY), network, places(tmp_path), surroundings()) as node:
+        graph = (await node.face.found(NewGraph("meta"))).graph
+        await share(node, graph, "kept")
+        await states(node, graph)
+        await node.services.projector.renew()
+        assert await states(node, graph) == {('"kept"', '"promoted"')}
