@@ -290,7 +290,7 @@ class Exchange:
                 case Wake(peer):
                     link = self._links.get(PeerId(peer))
                     if link is not None:
-                        link.wake.set()
+                        link.wake()
                 case Reconcile(peer, graph):
                     self._want(PeerId(peer), GraphId(graph) if graph else None)
                 case Compare(graph):
