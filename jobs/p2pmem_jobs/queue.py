@@ -453,6 +453,10 @@ class Queue:
             State.CANCELLED: now_ms - round(keep.cancelled_s * 1000),
         }
         forgotten = 0
+        # Mostly there is nothing to forget, and a look costs less than a transaction.
+        if not self._database.read(lambda c: recovery.to_forget(c, before_ms, keep.ended_jobs, 1)):
+            await trio.lowlevel.checkpoint()
+            return 0
         while True:
             gone = await self._database.write(lambda c: recovery.sweep(c, before_ms, keep.ended_jobs, _SWEEP_BATCH))
             forgotten += gone

@@ -103,7 +103,16 @@ def paused_kinds(connection: sqlite3.Connection) -> frozenset[str]:
 
 
 def sweep(connection: sqlite3.Connection, before_ms: dict[State, int], ended_max: int, batch: int) -> int:
-    """Forgets ended jobs that are old, or too many; at most `batch`. Returns how many.
+    """Forgets ended jobs that are old, or too many; at most `batch`. Returns how many."""
+    chosen = to_forget(connection, before_ms, ended_max, batch)
+    connection.executemany("DELETE FROM job WHERE seq = ?", chosen)
+    return len(chosen)
+
+
+def to_forget(
+    connection: sqlite3.Connection, before_ms: dict[State, int], ended_max: int, batch: int
+) -> list[tuple[int]]:
+    """Ended jobs that are old, or too many; at most `batch`. It only reads.
 
     A retry is not forgotten before the job that it retries, which does not know what the retry has done.
     """
@@ -119,6 +128,4 @@ def sweep(connection: sqlite3.Connection, before_ms: dict[State, int], ended_max
             f"SELECT seq FROM job WHERE ended_ms IS NOT NULL AND {_IS_FIRST} ORDER BY ended_ms LIMIT ?",
             (min(surplus, batch),),
         )
-    chosen = sorted(set(gone))[:batch]
-    connection.executemany("DELETE FROM job WHERE seq = ?", chosen)
-    return len(chosen)
+    return sorted(set(gone))[:batch]

@@ -271,7 +271,8 @@ class Exchange:
         while ends := [end for it in session.speakers.speakers if (end := it.until_ms) > self._clock.now_ms()]:
             # The wall clock may step, so it is looked at again now and then.
             await trio.sleep(min((min(ends) - self._clock.now_ms()) / 1000, CLOCK_LOOK_S))
-            self._judge_anew()
+            if min(ends) <= self._clock.now_ms():
+                self._judge_anew()
 
     async def room(self, graph: GraphId) -> None:
         """Return once members take what is published: who publishes faster waits here. Cancel it with a scope."""
@@ -290,7 +291,7 @@ class Exchange:
                 case Wake(peer):
                     link = self._links.get(PeerId(peer))
                     if link is not None:
-                        link.wake.set()
+                        link.wake()
                 case Reconcile(peer, graph):
                     self._want(PeerId(peer), GraphId(graph) if graph else None)
                 case Compare(graph):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from math import isinf
+from math import inf, isinf
 from typing import Final
 
 import trio
@@ -74,7 +74,9 @@ class Link:
     ) -> None:
         """`follow_head` asks the peer for a newer roster of a graph, and never raises."""
         self.session = session
-        self.wake = trio.Event()
+        self._wake = trio.Event()
+        self._planned_ms = -inf
+        """When the writer looks again by itself; it is at work until then and looks anyhow."""
         self._stream = stream
         self._reader = reader
         self._gossip = gossip
@@ -95,13 +97,19 @@ class Link:
             if outgoing is not None:
                 await send_frames(self._stream, frames.encode(outgoing.frame(self._bodies(outgoing.envelopes))))
                 continue
-            wait_ms = self._gossip.due_ms(self.peer) - ticks_ms()
-            if isinf(wait_ms):
-                await self.wake.wait()
+            due_ms = self._gossip.due_ms(self.peer)
+            self._planned_ms, self._wake = (due_ms if due_ms > -inf else inf), trio.Event()
+            if isinf(self._planned_ms):
+                await self._wake.wait()
             else:
-                with trio.move_on_after(max(wait_ms, 1) / 1000):
-                    await self.wake.wait()
-            self.wake = trio.Event()
+                with trio.move_on_after(max(self._planned_ms - ticks_ms(), 1) / 1000):
+                    await self._wake.wait()
+            self._planned_ms = -inf
+
+    def wake(self) -> None:
+        """The machine may have something for this peer sooner than it had. Most that comes brings nothing to say."""
+        if self._gossip.due_ms(self.peer) < self._planned_ms:
+            self._wake.set()
 
     def _bodies(self, ids: Sequence[bytes]) -> Iterator[bytes]:
         for item_id in ids:

@@ -1,7 +1,8 @@
 """Keeping connections: dial who is wanted, again and again, with growing pauses.
 
 A pause doubles from the first to the longest of `PeerLimits` and is drawn between half and whole, so that peers that
-lost each other at one instant do not meet again at one instant. A success begins anew.
+lost each other at one instant do not meet again at one instant. A success begins anew, and so does a wish to dial soon.
+A peer that answers that we share nothing is left in peace for longer.
 
 Who is *wanted* is dialled for ever. Who was only *heard of*, from another member, is one of few such, and given up
 after some failures in a row unless it was reached once.
@@ -18,6 +19,7 @@ from typing import Final
 import trio
 from p2pmem_protocol.errors import MisuseError, OutsideError, RefusedError
 
+from p2pmem.net.greet import NotWelcomeError
 from p2pmem.net.limits import PeerLimits
 from p2pmem.net.seam import Network, PeerId, peer_of_address
 
@@ -34,6 +36,8 @@ class _Target:
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     soon: trio.Event = field(default_factory=trio.Event)
     reached: bool = False
+    welcome: bool = True
+    """False once it has answered that we share nothing."""
     failures: int = 0
 
 
@@ -148,7 +152,8 @@ class Dialer:
                         break
                 with trio.move_on_after(pause_s * self._chance.uniform(0.5, 1.0)):
                     await target.soon.wait()
-                pause_s = min(2 * pause_s, limits.longest_dial_pause_s)
+                longest_s = limits.longest_dial_pause_s if target.welcome else limits.unwelcome_dial_pause_s
+                pause_s = limits.first_dial_pause_s if target.soon.is_set() else min(2 * pause_s, longest_s)
         if self._targets.get(peer) is target:
             del self._targets[peer]
 
@@ -157,9 +162,13 @@ class Dialer:
 
     async def _dial(self, peer: PeerId, target: _Target) -> bool:
         for address in tuple(target.addresses):
+            target.welcome = True
             try:
                 await self._network.connect(address, expected=peer)
                 await self._connected(peer)
+            except NotWelcomeError:
+                target.welcome = False
+                return False
             except (OutsideError, RefusedError) as error:
                 log.info("peer.dial_failed", extra={"peer": peer, "why": type(error).__name__})
                 continue

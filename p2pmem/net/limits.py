@@ -45,6 +45,9 @@ class PeerLimits:
     first_dial_pause_s: float = 0.2
     longest_dial_pause_s: float = 60.0
     """Pauses between dials double from the first to the longest, each drawn between half and whole."""
+    unwelcome_dial_pause_s: float = 300.0
+    """The longest pause before a peer is dialled again that answered and shares no context graph with us: a hello costs
+    both sides signatures, and when that changes whoever changed it dials."""
     wanted_peers_max: int = 1_024
     heard_peers_max: int = 128
     """Of these, how many whose addresses only other members told us."""

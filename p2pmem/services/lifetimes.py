@@ -92,6 +92,9 @@ class Lifetimes:
         if asset is None or not any(_ends_by(version, now_ms + within_ms) for version in asset.versions):
             return
         own = self._signing.holds(key.author)
+        # Most is others' and nobody here has spoken of it: no view is made for nothing.
+        if not own and not any(map(self._is_behind, asset.versions)):
+            return
         view = asset_view(graph.set, key, now_ms)
         newest = next(view.visible(), None)
         for version in view.visible():
@@ -103,9 +106,10 @@ class Lifetimes:
 
     def _stands_behind(self, graph: LedgerGraph, view: VersionView) -> bool:
         version = graph.set.version(view.key)
-        return version is not None and any(
-            self._signing.holds(record.author) and _speaks_for(record) for record in version.evidence_in_set()
-        )
+        return version is not None and self._is_behind(version)
+
+    def _is_behind(self, version: Version) -> bool:
+        return any(self._signing.holds(record.author) and _speaks_for(record) for record in version.evidence_in_set())
 
     async def _renew(self, graph: LedgerGraph, found: EndsSoon) -> bool:
         args = ShareArgs(graph.id, bytes(found.key.author), found.key.name, None)

@@ -259,6 +259,19 @@ async def test_ended_jobs_are_forgotten_by_age_and_by_number(rig: Rig, autojump_
         assert again.id != jobs[7].id
 
 
+async def test_a_sweep_that_finds_nothing_writes_nothing(rig: Rig, autojump_clock: MockClock) -> None:
+    retention = Retention(succeeded_s=100, failed_s=1_000, ended_jobs=5, sweep_every_s=10)
+    async with rig.open(adding, memory=True, retention=retention) as queue:
+        await (await queue.submit("add", Add(1, 0))).result()
+        commits: list[str] = []
+        rig.database.crash_point = commits.append
+        await trio.sleep(95)
+        assert commits == []
+        await trio.sleep(20)
+        assert commits == ["database.before_commit", "database.after_commit"]
+        assert queue.statistics().ended == 0
+
+
 async def test_a_disk_that_is_full_for_a_while_delays_jobs_and_loses_none(
     rig: Rig, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:

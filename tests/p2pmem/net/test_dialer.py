@@ -12,6 +12,7 @@ from p2pmem_protocol.errors import MisuseError
 from trio.testing import MockClock
 
 from p2pmem.net.dialer import Dialer
+from p2pmem.net.greet import NotWelcomeError
 from p2pmem.net.limits import PeerLimits
 from p2pmem.net.memory import MemoryFabric
 from p2pmem.net.seam import PeerId
@@ -80,6 +81,30 @@ async def test_a_peer_that_comes_back_is_met_within_the_longest_pause_and_pauses
             await trio.sleep(1)
             assert len(meetings.at) == 2
             assert meetings.at[1] - lost <= 0.3
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_is_not_welcome_asks_less_and_less_often_and_anew_when_something_changed(clock: MockClock) -> None:
+    del clock
+    fabric, tries = MemoryFabric(seed=2), list[float]()
+
+    async def not_welcome(peer: PeerId) -> None:
+        tries.append(trio.current_time())
+        raise NotWelcomeError(peer)
+
+    async with fabric.network("me") as me, fabric.network("you") as you, trio.open_nursery() as nursery:
+        dialer = Dialer(me, not_welcome, random.Random(6))
+        await nursery.start(dialer.run)
+        dialer.want(you.addresses()[0])
+        await trio.sleep(3_600)
+        pauses = [later - earlier for earlier, later in pairwise(tries)]
+        assert max(pauses) <= 300
+        assert all(pause >= 150 for pause in pauses[-8:])
+        assert len(tries) < 40
+        tries.clear()
+        dialer.dial_soon()
+        await trio.sleep(10)
+        assert len(tries) >= 4, "the other may hear of the change a moment later"
         nursery.cancel_scope.cancel()
 
 
