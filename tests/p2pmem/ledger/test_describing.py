@@ -25,7 +25,7 @@ async def share(node: Node, graph: str, name: str) -> None:
 
 
 async def states(node: Node, graph: str) -> set[tuple[str | None, ...]]:
-    answer = await node.face.query(STATES, graph=graph, view=None, min_trust=None, at_least=0)
+    answer = await node.face.query(STATES, graph=graph, layer=None, min_trust=None, at_least=0)
     return set(answer.rows)
 
 
