@@ -230,9 +230,16 @@ class Cluster(Links):
         )
         self.graph = view.graph
         invite = await owner.face.invite(self.graph, roles=(), uses=1, life_ms=1)
+        # No more at once than the owner answers: who is told to come again does so seconds later.
+        turns = trio.CapacityLimiter(PeerLimits().join_streams_max)
+
+        async def join_in_turn(node: ClusterNode) -> None:
+            async with turns:
+                await _join(node, invite)
+
         async with trio.open_nursery() as nursery:
             for node in others:
-                nursery.start_soon(_join, node, invite)
+                nursery.start_soon(join_in_turn, node)
         await self._until_everybody_knows_everybody()
 
     async def _until_everybody_knows_everybody(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import trio
 from p2pmem_devnet.cluster import Cluster, NotSettledError, days, minutes
 from p2pmem_devnet.cluster_node import NodeDownError
 from p2pmem_protocol.trust import Trust
@@ -45,3 +46,12 @@ async def test_a_node_that_is_down_answers_nothing(cluster: Cluster) -> None:
     await cluster.crash(bo)
     with pytest.raises(NodeDownError):
         await bo.share("ex:a ex:b ex:c .")
+
+
+@pytest.mark.slow
+@pytest.mark.cluster(n=50, quorum=3, audit=False)
+async def test_fifty_nodes_are_ready_at_once_and_come_to_hold_the_same(cluster: Cluster) -> None:
+    assert all(node.inside.ledger.graphs for node in cluster.nodes)
+    assert trio.current_time() < 1, "nobody is told to come again later"
+    asset = await cluster.nodes[7].share("ex:a ex:b ex:c .")
+    await cluster.until_seen(asset)

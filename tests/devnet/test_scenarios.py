@@ -37,6 +37,20 @@ def test_the_same_seed_runs_the_same_story_and_another_seed_another() -> None:
     assert first.trace != other.trace
 
 
+def test_life_goes_on_while_things_break_and_ends_with_everybody_up_and_equal() -> None:
+    text = (
+        'about = "x."\ncluster = { nodes = 4, quorum = 1, verifiers = 2 }\nstep = ['
+        '{ live = { shares = 20, verifications = 4, faults = 4, over = "1 hour", ttl = "30 minutes" } },'
+        "{ settle = {} } ]"
+    )
+    story = parse("mine", text)
+    outcome = run_once(story, 3)
+    assert not outcome.trouble
+    assert outcome.virtual_s >= 3_000
+    assert outcome == run_once(story, 3)
+    assert outcome.trace != run_once(story, 4).trace
+
+
 def test_a_story_that_ends_badly_says_how_to_run_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
     text = (
         'about = "x."\ncluster = { nodes = 2 }\nstep = ['
