@@ -396,12 +396,17 @@ class Cluster(Links):
         return node
 
     async def twin(self, of: ClusterNode, name: str) -> ClusterNode:
-        """A second node of the same agent, a member as it is one."""
+        """A second node of the same agent, a member as it is one. The running members that can reach it have met it."""
         node = self._add(name)
         node.key = of.key
         await self._start(node)
         owner = next(it for it in self.nodes if it.is_up)
         await _join(node, await owner.face.invite(self.graph, roles=(), uses=1, life_ms=1))
+        others = [it for it in self.nodes if it.is_up and it not in (node, *self.removed) and self.can_reach(node, it)]
+        while len(self.nodes) <= self.settings.limits.members_all_max and len(
+            node.inside.services.sessions.all()
+        ) < len(others):
+            await trio.sleep(_FIRST_LOOK_S)
         return node
 
     async def remove(self, *nodes: ClusterNode) -> None:

@@ -253,7 +253,7 @@ async def test_what_one_relies_on_is_told_of_before_it_ends_and_renewed_if_that_
     ada.inside.services.lifetimes.renews = False
     await cluster.advance(hours=20)
     (warning,) = (await bo.face.status()).warnings
-    assert warning.startswith("1 versions")
+    assert warning.startswith("1 version ")
     (warning,) = (await ada.face.status()).warnings
     assert warning.startswith("2 versions")
     await cluster.advance(hours=6)

@@ -93,14 +93,14 @@ async def test_who_is_not_welcome_asks_less_and_less_often_and_anew_when_somethi
         raise NotWelcomeError(peer)
 
     async with fabric.network("me") as me, fabric.network("you") as you, trio.open_nursery() as nursery:
-        dialer = Dialer(me, not_welcome, random.Random(6))
+        dialer = Dialer(me, not_welcome, random.Random(6), PeerLimits(unwelcome_dial_pause_s=200.0))
         await nursery.start(dialer.run)
         dialer.want(you.addresses()[0])
         await trio.sleep(3_600)
         pauses = [later - earlier for earlier, later in pairwise(tries)]
-        assert max(pauses) <= 300
-        assert all(pause >= 150 for pause in pauses[-8:])
-        assert len(tries) < 40
+        assert max(pauses) <= 200
+        assert all(pause >= 100 for pause in pauses[-8:])
+        assert len(tries) < 50
         tries.clear()
         dialer.dial_soon()
         await trio.sleep(10)
