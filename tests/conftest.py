@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -33,6 +33,19 @@ def pytest_configure(config: pytest.Config) -> None:
 def suites(pytestconfig: pytest.Config) -> Suites:
     """Where a test that goes through cases of others, or through our vectors, counts them for the summary."""
     return pytestconfig.stash[SUITES]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Where tests run in several processes, each tells the first one what it counted."""
+    if hasattr(session.config, "workeroutput"):
+        counted = session.config.stash[SUITES].named
+        session.config.workeroutput["suites"] = [(name, it.cases, it.passed) for name, it in counted.items()]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    for name, cases, passed in getattr(node, "workeroutput", {}).get("suites", ()):
+        node.config.stash[SUITES](name).count(cases, passed)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -37,6 +37,7 @@ _TOKEN = re.compile(
     r"(?P<id>0x[0-9a-f]{8,}(?:…|\.\.\.)?)|(?P<invite>p2pmem1[a-z2-7]{4,}…?)|(?P<peer>12D3Koo\w+(?:…|\.\.\.)?)"
     r"|(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ)|(?P<port>(?<=127\.0\.0\.1:)\d+|(?<=/tcp/)\d+)"
     r"|(?P<now>(?:online|-)(?=\s+\d{4}-\d\d-\d\d ))"
+    r"|(?P<acks>(?<=  acks      )\d+)"
     r"|(?P<job>\b01[0-9a-f]{6}(?:[0-9a-f]{20}|…))|(?P<up>(?<=, up )[\dhms ]+)"
 )
 _SHOWN = {"id": 10, "invite": 16, "peer": 14, "job": 8}

@@ -205,7 +205,8 @@ def _result(result: object, reference: str) -> list[tuple[str, str]]:
 def _field(name: str, value: object) -> str:
     if name.endswith("_ms") and isinstance(value, int):
         return show_time(value) if value else ""
-    return clean(str(value)) if value or value is False else ""
+    is_shown = value or value is False or name == "acks"  # that nobody has promised yet is worth a line
+    return clean(str(value)) if is_shown else ""
 
 
 def show_jobs(jobs: Sequence[JobView]) -> str:

@@ -290,7 +290,7 @@ def _notes(head: Roster, body: Body) -> tuple[str, ...]:
             else:
                 notes.append(f"a thing by {who} needs {m} of {len(able)}")
     if body.kept:
-        notes.append(f"of what members that lose a right have said, {counted(len(body.kept), 'thing')} still count")
+        notes.append(f"still counting, of what members that lose a right have said: {counted(len(body.kept), 'thing')}")
     return tuple(notes)
 
 

@@ -336,10 +336,10 @@ def test_a_change_of_some_limits_leaves_the_others() -> None:
 
 def test_a_plan_says_what_it_does() -> None:
     peer = consensus()
-    assert not any("quorum changes" in note or "go on to count" in note for note in plan(peer, Mend()).notes)
+    assert not any("quorum changes" in note or "still counting" in note for note in plan(peer, Mend()).notes)
     notes = plan(peer, RemoveMember(address("alice")), SetQuorum(1)).notes
     assert any("the quorum changes from 2 of 3 to 1 of 3" in note for note in notes)
-    assert "1 things of members that lose a right go on to count" in notes
+    assert "still counting, of what members that lose a right have said: 1 thing" in notes
     assert [note for note in notes if note.startswith("a thing by ")] == ["a thing by bob needs 1 of 3"]
     assert not any("a thing by" in note for note in plan(peer, SetQuorum(0)).notes)
     nameless = plan(Peer(HEAD), AddMember(address("carol"), W)).notes

@@ -60,11 +60,18 @@ async def importer() -> AsyncIterator[Importer]:
 
 
 def children() -> list[int]:
-    """The processes that this one started and that have not ended."""
+    """The workers that this process started and that have not ended. (Others' tests leave other children.)"""
     found = []
     for task in Path("/proc/self/task").iterdir():
         found += [int(pid) for pid in (task / "children").read_text().split()]
-    return found
+    return [pid for pid in found if b"/importing/worker.py" in _command(pid)]
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 async def test_a_file_is_read_by_its_extension(importer: Importer, tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ FEW = (
 FEW_ON_A_CHAIN = ("anchor/sign-1/after#1", "anchor/send-1/tried#1")
 COMMITS_MAX = 6
 """So many of the commits are tried: how many there are later depends on what comes together."""
+SHARES = 3
+"""The points are shared out among so many tests, which run side by side where there are cores."""
 
 pytestmark = [pytest.mark.processes]
 
@@ -70,12 +72,13 @@ def test_a_node_that_is_killed_in_a_job_ends_like_one_that_was_not(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_every_named_point_of_what_a_node_does_without_a_chain_may_be_the_last(tmp_path: Path) -> None:
+@pytest.mark.parametrize("share", range(SHARES))
+def test_every_named_point_of_what_a_node_does_without_a_chain_may_be_the_last(tmp_path: Path, share: int) -> None:
     expected = unkilled(tmp_path / "unkilled", {})
     points = json.loads((tmp_path / "unkilled" / "points.json").read_text())
     assert set(FEW) <= set(points)
     assert {it.partition("/")[0] for it in points if "/" in it} == {"publish", "verify", "endorse", "review"}
-    for number, point in enumerate(few_commits(points)):
+    for number, point in enumerate(few_commits(points)[share::SHARES]):
         check_kill(tmp_path / f"killed-{number}", point, expected, {})
 
 
@@ -83,7 +86,7 @@ def few_commits(points: list[str]) -> list[str]:
     return [it for it in points if not it.startswith("database.") or int(it.partition("#")[2]) <= COMMITS_MAX]
 
 
-async def with_chain(directory: Path, points: tuple[str, ...] | None) -> None:
+async def with_chain(directory: Path, points: tuple[str, ...] | None, share: int = 0) -> None:
     """Each run has a chain of its own, since what was sent is counted on it."""
 
     async def run(name: str, point: str | None) -> dict[str, Any]:
@@ -109,7 +112,8 @@ async def with_chain(directory: Path, points: tuple[str, ...] | None) -> None:
     assert expected["anchor"] == "confirmed"
     assert expected["nonces used"] == 2, "one transaction registers the quorum, one anchors the root"
     passed = json.loads((directory / "unkilled" / "points.json").read_text())
-    for number, point in enumerate(points or [it for it in passed if it.startswith(("anchor/", "publish/"))]):
+    every = [it for it in passed if it.startswith(("anchor/", "publish/"))]
+    for number, point in enumerate(points or every[share::SHARES]):
         assert await run(f"killed-{number}", point) == expected, point
 
 
@@ -120,5 +124,6 @@ async def test_a_kill_between_a_transaction_and_its_receipt_leaves_one_transacti
 
 @pytest.mark.chain
 @pytest.mark.slow
-async def test_every_named_point_of_publish_and_anchor_may_be_the_last(tmp_path: Path) -> None:
-    await with_chain(tmp_path, None)
+@pytest.mark.parametrize("share", range(SHARES))
+async def test_every_named_point_of_publish_and_anchor_may_be_the_last(tmp_path: Path, share: int) -> None:
+    await with_chain(tmp_path, None, share)
