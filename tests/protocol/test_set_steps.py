@@ -13,7 +13,7 @@ from p2pmem_protocol.limits import CUT_KEPT_ASIDE_MS
 from p2pmem_protocol.records import EvidenceRecord, SealedRecord, State
 from p2pmem_protocol.roster import Quotas, Role
 
-from tests.protocol import world
+from tests.protocol.set_world import HEAD, HELPER, MEMBERS, WITHOUT_ALICE, Q, ids, limited, removed
 from tests.protocol.test_rules_set import KeyOf
 from tests.protocol.world import (
     DAY,
@@ -22,7 +22,6 @@ from tests.protocol.world import (
     T0,
     E,
     Peer,
-    V,
     W,
     ack,
     act_for,
@@ -41,24 +40,6 @@ from tests.protocol.world import (
     subject,
     verdict,
 )
-
-MEMBERS = {"alice": W, "bob": W | E, "v1": V, "v2": V}
-HEAD = roster(MEMBERS, 2)
-Q = HEAD.quorum
-WITHOUT_ALICE = {name: roles for name, roles in MEMBERS.items() if name != "alice"}
-HELPER = act_for("alice", "helper")
-
-
-def ids(peer: Peer) -> set[bytes]:
-    return {record.id for record in peer.set.records()}
-
-
-def removed(*kept: Item) -> world.Roster:
-    return roster(WITHOUT_ALICE, 2, parent=HEAD, kept=tuple(item.id for item in kept))
-
-
-def limited(**quotas: int) -> world.Roster:
-    return roster(MEMBERS, 2, quotas=Quotas(**quotas))
 
 
 def test_the_place_of_a_thing_in_a_round_is_told_while_it_moves_no_other() -> None:
