@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import stat
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from p2pmem_protocol.errors import MisuseError, OutsideError
 SECRET_MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
 TOKEN_BYTES: Final = 32
+TOKEN_CHARACTERS_MIN: Final = 16
+_TOKEN: Final = re.compile(f"[!-~]{{{TOKEN_CHARACTERS_MIN},}}")
 MAKE_ANEW: Final = (
     "restore what is missing from your backup, or run `p2pmem init`, which makes it anew and changes nothing else"
 )
@@ -159,6 +162,17 @@ def read_secret(path: Path) -> bytes:
     if stat.S_IMODE(mode) & 0o077:
         raise MisuseError(f"{path} can be read by others (mode {stat.S_IMODE(mode):o}): run `chmod 600 {path}`")
     return data
+
+
+def read_token(home: Home) -> str:
+    """The bearer token of the HTTP interface. An empty or a short one would let anybody in, so both are refused."""
+    token = read_secret(home.token_file).decode("ascii", "replace").strip()
+    if not _TOKEN.fullmatch(token):
+        raise MisuseError(
+            f"{home.token_file} does not hold a token, which is {TOKEN_CHARACTERS_MIN} or more ASCII characters "
+            "without spaces: restore it from your backup, or delete it, run `p2pmem init` and start the node again"
+        )
+    return token
 
 
 def new_token() -> str:

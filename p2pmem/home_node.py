@@ -22,7 +22,7 @@ import trio
 
 from p2pmem import crash_points
 from p2pmem.config import Config, load
-from p2pmem.home import Home, read_secret
+from p2pmem.home import Home, read_secret, read_token
 from p2pmem.kept_port import keep_port, read_port
 from p2pmem.keyring import Keyring
 from p2pmem.net.limits import PeerLimits
@@ -99,7 +99,7 @@ async def run_node(
     home.need()
     from p2pmem.api.server import serve_http
 
-    token = read_secret(home.token_file).decode().strip()
+    token = read_token(home)
     async with open_home(home, config) as node, trio.open_nursery() as nursery:
         at = (config.http_host, config.http_port)
         of_agent = partial(face_of_agent, node.services)

@@ -6,10 +6,13 @@ meet again.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 
 from p2pmem.net.multiaddr import parse_tcp
+
+log = logging.getLogger(__name__)
 
 _LENGTH_MAX = 16
 
@@ -31,6 +34,9 @@ def keep_port(path: Path, addresses: Iterable[str]) -> None:
         _, port = parse_tcp(address.partition("/p2p/")[0])
         if port != read_port(path):
             partial = path.with_suffix(".new")
-            partial.write_text(f"{port}\n")
-            partial.replace(path)
+            try:
+                partial.write_text(f"{port}\n")
+                partial.replace(path)
+            except OSError as error:  # it is no reason not to run
+                log.warning("peer.port_not_kept", extra={"path": str(path), "error": str(error)})
         return

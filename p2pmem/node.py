@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 from p2pmem_jobs import Blocking, Clock, CrashPoint, Queue, SystemClock, ThreadBlocking, open_database
 from p2pmem_jobs.database import no_crash
+from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.names import Address, network_id
 
 from p2pmem.config import FREE_DISK_MIN_MB
@@ -438,7 +439,10 @@ class _Built:
         await nursery.start(self._exchange.run)
         self._joining.start()
         for address in self._settings.bootstrap:
-            self._exchange.dialer.want(address)
+            try:
+                self._exchange.dialer.want(address)
+            except MisuseError as error:  # one list for all members names each of them too
+                log.warning("peer.bootstrap_passed_over", extra={"why": str(error)})
         self._joining.dial_known()
 
     def _chores(self) -> tuple[Chore, ...]:

@@ -7,22 +7,19 @@ of a process that is gone is not believed: something else may listen there by no
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from p2pmem_protocol.errors import MisuseError
 
 from p2pmem.api.codec import BadValueError, decode, loads
 from p2pmem.api.problems import UnreachableError
-from p2pmem.home import Home, read_secret
+from p2pmem.home import Home, read_token
 
 if TYPE_CHECKING:
     from p2pmem.face import Face
-
-TOKEN_PATTERN: Final = re.compile(r"[!-~]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +68,7 @@ async def open_face(home: Home) -> AsyncIterator[Face]:
     from p2pmem.api.client import HttpFace
 
     running = find_running(home)
-    token = read_secret(home.token_file).decode("ascii", "replace").strip()
-    if not TOKEN_PATTERN.fullmatch(token):
-        raise MisuseError(
-            f"{home.token_file} does not hold a token, which is one word without spaces, in ASCII: restore it from "
-            "your backup, or write a new one into it and start the node again"
-        )
-    async with HttpFace(running.http, token) as face:
+    async with HttpFace(running.http, read_token(home)) as face:
         yield face
 
 

@@ -25,7 +25,7 @@ from p2pmem_protocol import record_bytes
 from p2pmem_protocol.bodies import RetractMode, Sealed
 from p2pmem_protocol.content import Content, check_canonical
 from p2pmem_protocol.envelope import Envelope, Item
-from p2pmem_protocol.errors import BugError, Reason, RefusedError
+from p2pmem_protocol.errors import Reason, RefusedError
 from p2pmem_protocol.holdings import Changes
 from p2pmem_protocol.kinds import CONTENT, Kind
 from p2pmem_protocol.limits import MINUTE_MS
@@ -35,7 +35,7 @@ from p2pmem_protocol.records import SealedRecord, State
 from p2pmem.exchange.holdings import SELF, Admitted, Offered, Source
 from p2pmem.ledger.batch import Batch, NewItem
 from p2pmem.ledger.graph import LedgerGraph
-from p2pmem.ledger.ledger import Ledger
+from p2pmem.ledger.ledger import Ledger, Stands
 from p2pmem.ledger.lifecycle import Transition
 
 log = logging.getLogger(__name__)
@@ -133,10 +133,10 @@ class Admission:
         batch.items.append((graph.id, NewItem(item.id, item.kind, data, record_bytes.to_bytes(record))))
         if isinstance(record, SealedRecord):
             if content is not None:
-                batch.contents[record.content_hash] = content
-                self._ledger.hold(record.content_hash, content)
-            elif record.content_hash not in self._ledger.held:
-                graph.wanted[record.content_hash] = record.content_length
+                batch.contents[record.content_hash] = (content, record.key.root, record.leaves)
+                self._ledger.hold(record.content_hash, content, (record.key.root, record.leaves))
+            elif not self._ledger.judge_content(record):
+                graph.want(record)
             batch.step(
                 graph.id, record.key.asset, record.key.version, _TRANSITIONS[item.kind], record.author, record.key.root
             )
@@ -159,28 +159,28 @@ class Admission:
         return item_id is not None and any(item_id in graph.set for graph in self._ledger.graphs.values())
 
     async def keep_attachment(self, graph_id: GraphId, data: bytes, content_hash: bytes) -> bool:
-        """Keep fetched content when the set names it and its seals agree with it."""
+        """Keep fetched content when something in the set that names it was sealed over it.
+
+        Where nothing was, it is not asked for again; who gave it gave what was asked for.
+        """
         if self.is_partial:
             return False
         graph = self._ledger.graph(graph_id)
-        naming = [
-            version
-            for key in graph.set.assets()
-            for version in _versions(graph, key)
-            if any(record.content_hash == content_hash for record in version)
-        ]
-        if not naming:
+        if not graph.naming(content_hash):
             return False
-        content = await self._blocking.run(_checked, data)
-        for records in naming:
-            for record in records:
-                if (content.root, content.line_count) != (record.key.root, record.leaves):
-                    raise RefusedError(Reason.CONTENT_ROOT_MISMATCH, "content that is not what was sealed")
+        stands = await self._blocking.run(_stands_of, data)
+        naming = graph.naming(content_hash)
+        if stands is None or not any((record.key.root, record.leaves) == stands for record in naming):
+            for record in naming:
+                record.content_is_other = True
+            graph.wanted.pop(content_hash, None)
+            log.info("content.of_no_seal", extra={"graph": str(graph.name)})
+            return False
         batch = self.new_batch(SELF)
-        batch.contents[content_hash] = data
-        self._ledger.hold(content_hash, data)
+        batch.contents[content_hash] = (data, *stands)
+        self._ledger.hold(content_hash, data, stands)
         graph.wanted.pop(content_hash, None)
-        batch.event(graph.id, "content", sorted({record.key.asset for records in naming for record in records}))
+        batch.event(graph.id, "content", sorted({record.key.asset for record in naming}))
         await self._ledger.commit(batch)
         return True
 
@@ -222,7 +222,7 @@ class Admission:
             content_hash for content_hash in ledger.held if content_hash not in named and content_hash not in own
         ]
         for content_hash in unnamed:
-            ledger.held.discard(content_hash)
+            ledger.held.pop(content_hash, None)
 
         def delete(connection: sqlite3.Connection) -> None:
             connection.execute("DELETE FROM item WHERE place = 'expired' AND aside_ms <= ?", (before_ms,))
@@ -253,11 +253,13 @@ def _content_of(item: Item) -> bytes | None:
     return data
 
 
-def _checked(data: bytes) -> Content:
-    """Content whose root is computed: for a worker thread, since 16 MiB take seconds."""
-    content = check_canonical(data)
-    assert content.root
-    return content
+def _stands_of(data: bytes) -> Stands | None:
+    """What some content is, None for bytes that are none. For a worker thread, since 16 MiB take seconds."""
+    try:
+        content = check_canonical(data)
+    except RefusedError:
+        return None
+    return (content.root, content.line_count)
 
 
 def check_sealed(body: Sealed, data: bytes) -> None:
@@ -288,10 +290,3 @@ def _own_versions(connection: sqlite3.Connection) -> list[_Own]:
         _Own(GraphId(graph), AssetKey(Address(agent), name), version, content_hash)
         for graph, agent, name, version, content_hash in rows
     ]
-
-
-def _versions(graph: LedgerGraph, key: AssetKey) -> list[tuple[SealedRecord, ...]]:
-    asset = graph.set.asset(key)
-    if asset is None:
-        raise BugError(f"an asset {key} that the set has just named is not in it")
-    return [tuple(version.sealed) for version in asset.versions]

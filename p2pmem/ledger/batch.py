@@ -63,7 +63,8 @@ class Batch:
     returned: list[tuple[GraphId, bytes]] = field(default_factory=list)
     """Items that were aside and are in the set again."""
     moved: list[tuple[GraphId, bytes, State]] = field(default_factory=list)
-    contents: dict[bytes, bytes] = field(default_factory=dict)
+    contents: dict[bytes, tuple[bytes, bytes, int]] = field(default_factory=dict)
+    """By their hash: bytes, root, number of statements."""
     steps: list[_Step] = field(default_factory=list)
     events: list[tuple[GraphId, str, AssetKey | None]] = field(default_factory=list)
     headers: list[tuple[GraphId, bytes, bytes]] = field(default_factory=list)
@@ -108,7 +109,8 @@ class Batch:
             self._write_items(connection)
         if self.contents:
             # content is named by its hash: the same again is the same
-            connection.executemany("INSERT OR IGNORE INTO content VALUES (?, ?)", list(self.contents.items()))
+            rows = [(content_hash, *content) for content_hash, content in self.contents.items()]
+            connection.executemany("INSERT OR IGNORE INTO content(hash, data, root, leaves) VALUES (?, ?, ?, ?)", rows)
         if self.returned or self.moved:
             self._write_places(connection)
         if self.steps:

@@ -13,7 +13,7 @@ from p2pmem_protocol.heads import HeadChain
 from p2pmem_protocol.holdings import Changes
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import Address, GraphId, GraphName, NetworkId
-from p2pmem_protocol.records import State
+from p2pmem_protocol.records import SealedRecord, State
 from p2pmem_protocol.roster import Parts, Role, Roster, SignedHeader
 from p2pmem_protocol.snapshot import Snapshot, View
 
@@ -36,7 +36,7 @@ class LedgerGraph:
     head: Roster | None = None
     trouble: str = "no roster is held yet"
     wanted: dict[bytes, int] = field(default_factory=dict)
-    """Attached content that the set names and that is not held: hash and length."""
+    """Attached content that the set names and that is not held: its hash, and the greatest length said of it."""
     _snapshot: Snapshot | None = None
     _snapshot_ms: int = 0
     _is_stale: bool = False
@@ -49,6 +49,21 @@ class LedgerGraph:
     @property
     def id(self) -> GraphId:
         return self.name.id
+
+    def want(self, record: SealedRecord) -> None:
+        """Fetch the content that this names. Whoever said a length that is too small hinders nobody."""
+        self.wanted[record.content_hash] = max(record.content_length, self.wanted.get(record.content_hash, 0))
+
+    def naming(self, content_hash: bytes) -> list[SealedRecord]:
+        """Everything known that names this content. Goes through the whole set."""
+        return [
+            record
+            for key in self.set.assets()
+            if (asset := self.set.asset(key)) is not None
+            for version in asset.versions
+            for record in version.sealed
+            if record.content_hash == content_hash
+        ]
 
     @property
     def head_id(self) -> bytes:

@@ -13,9 +13,10 @@ import logging
 import sqlite3
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from p2pmem_jobs import Clock, Database, Listener, Signal
+from p2pmem_protocol.content import check_canonical
 from p2pmem_protocol.envelope import decode_item
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.hello import Speaker
@@ -35,6 +36,9 @@ from p2pmem.net.seam import PeerId
 log = logging.getLogger(__name__)
 
 Hears = Callable[[Delta], None]
+
+Stands: TypeAlias = tuple[bytes, int]
+"""The root and the number of statements of some content."""
 
 UNKNOWN_GRAPH_TEXT: Final = "is not a context graph that this node takes part in"
 """One text for unknown graphs and for graphs of others."""
@@ -84,7 +88,8 @@ class Ledger:
         self.random_bytes = random_bytes
         self.graphs: dict[GraphId, LedgerGraph] = {}
         self.position = 0
-        self.held: set[bytes] = set()
+        self.held: dict[bytes, Stands] = {}
+        """Content by its hash: its root, and how many statements it has."""
         """Hashes of all content that is held."""
         self._recent = RecentContents()
         self.chain_facts: dict[bytes, ChainFact] = {}
@@ -216,10 +221,21 @@ class Ledger:
 
     # Reading
 
-    def hold(self, content_hash: bytes, data: bytes) -> None:
-        """Content is about to be written: it is held, and mostly asked for again in a moment."""
-        self.held.add(content_hash)
+    def hold(self, content_hash: bytes, data: bytes, of: Stands) -> None:
+        """Content is about to be written: it is held, and mostly asked for again in a moment. `of` is what it is."""
+        self.held[content_hash] = of
         self._recent.add(content_hash, data)
+        for graph in self.graphs.values():
+            if content_hash in graph.wanted:
+                for record in graph.naming(content_hash):
+                    self.judge_content(record)
+
+    def judge_content(self, record: SealedRecord) -> bool:
+        """Whether the content that this names is held; and if so, note whether it is what was sealed."""
+        stands = self.held.get(record.content_hash)
+        if stands is not None:
+            record.content_is_other = stands != (record.key.root, record.leaves)
+        return stands is not None
 
     def content(self, content_hash: bytes) -> bytes | None:
         """Sealed bytes by their hash."""
@@ -279,7 +295,8 @@ class Ledger:
         for graph_id, part_hash, data in connection.execute("SELECT graph, hash, data FROM part"):
             if graph_id in self.graphs:
                 self.graphs[GraphId(graph_id)].parts[part_hash] = data
-        self.held = {row[0] for row in connection.execute("SELECT hash FROM content")}
+        for content_hash, root, leaves in connection.execute("SELECT hash, root, leaves FROM content"):
+            self.held[content_hash] = (root, leaves) if root is not None else _stands_of(connection, content_hash)
         self._load_items(connection)
         for row in connection.execute("SELECT batch_root, chain, state, transaction_hash, block FROM chain_fact"):
             self.chain_facts[row[0]] = ChainFact(*row)
@@ -301,8 +318,15 @@ class Ledger:
                 (data,) = connection.execute("SELECT data FROM item WHERE arrival = ?", (arrival,)).fetchone()
                 record = record_of(decode_item(data), len(data))
             graph.set.restore_record(record, STATE_OF_WORD[place], aside_ms or 0)
-            if isinstance(record, SealedRecord) and record.content_hash not in self.held:
-                graph.wanted[record.content_hash] = record.content_length
+            if isinstance(record, SealedRecord) and not self.judge_content(record):
+                graph.want(record)
+
+
+def _stands_of(connection: sqlite3.Connection, content_hash: bytes) -> Stands:
+    """For what was kept before its root was."""
+    (data,) = connection.execute("SELECT data FROM content WHERE hash = ?", (content_hash,)).fetchone()
+    content = check_canonical(data)
+    return (content.root, content.line_count)
 
 
 _KINDS: Final = {int(kind): kind for kind in Kind}

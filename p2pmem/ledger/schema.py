@@ -110,4 +110,10 @@ INSERT INTO part SELECT graph, hash, data FROM part_of_one_graph;
 DROP TABLE part_of_one_graph;
 """
 
-MIGRATIONS: Final = (_FIRST, _SECOND, _THIRD)
+_FOURTH: Final = """
+-- What content is: whoever names its hash beside another seal does not bear it.
+ALTER TABLE content ADD COLUMN root BLOB;
+ALTER TABLE content ADD COLUMN leaves INTEGER;
+"""
+
+MIGRATIONS: Final = (_FIRST, _SECOND, _THIRD, _FOURTH)

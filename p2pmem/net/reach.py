@@ -29,23 +29,40 @@ class Reach(IntEnum):
 
 
 def reach_of(address: str) -> Reach:
-    """How far a multiaddr reaches. What is no IP address (a DNS name, say) is taken to reach the world."""
+    """How far a multiaddr reaches. A name that is no IP address in any spelling is taken to reach the world."""
     parts = address.split("/")
-    if len(parts) < 3 or parts[0]:
+    if len(parts) < 3 or parts[0] or parts[3:5] in (["tcp", "0"], []):
         return Reach.NOWHERE
-    if parts[1] in ("ip4", "ip6"):
-        try:
-            ip = ipaddress.ip_address(parts[2])
-        except ValueError:
-            return Reach.NOWHERE
-        if ip.is_unspecified or ip.is_multicast or parts[3:5] in (["tcp", "0"], []):
-            return Reach.NOWHERE
-        if ip.is_loopback:
-            return Reach.MACHINE
-        return Reach.WORLD if ip.is_global else Reach.NETWORK
-    if parts[1].startswith("dns") and parts[2] == "localhost":
+    is_name = parts[1].startswith("dns")
+    ip = _ip_of(parts[2], is_name=is_name)
+    if ip is None:
+        return (_reach_of_name(parts[2]) if is_name else Reach.WORLD) if parts[1][:2] != "ip" else Reach.NOWHERE
+    if ip.is_unspecified or ip.is_multicast:
+        return Reach.NOWHERE if not is_name else Reach.MACHINE  # a system dials 0.0.0.0 at its own loopback
+    if ip.is_loopback:
         return Reach.MACHINE
-    return Reach.WORLD
+    return Reach.WORLD if ip.is_global else Reach.NETWORK
+
+
+def _ip_of(host: str, *, is_name: bool) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The IP address that a host is, also in the short and whole-number spellings that resolvers take for names."""
+    try:
+        ip = ipaddress.ip_address(host)
+    except ValueError:
+        if not is_name:
+            return None
+        try:
+            ip = ipaddress.IPv4Address(socket.inet_aton(host))
+        except (OSError, UnicodeEncodeError):
+            return None
+    if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
+        return ip.ipv4_mapped
+    return ip
+
+
+def _reach_of_name(name: str) -> Reach:
+    plain = name.rstrip(".").casefold()
+    return Reach.MACHINE if plain == "localhost" or plain.endswith(".localhost") else Reach.WORLD
 
 
 def worth_telling(addresses: Iterable[str]) -> tuple[str, ...]:
@@ -59,6 +76,9 @@ def worth_telling(addresses: Iterable[str]) -> tuple[str, ...]:
 def may_dial_on_hearsay(address: str, own: Iterable[str]) -> bool:
     """Whether an address that another peer told us may be dialled by a node that tells `own` to others."""
     reach = reach_of(address)
+    ip = _ip_of(address.split("/")[2], is_name=True) if reach is Reach.NETWORK else None
+    if ip is not None and ip.is_link_local:
+        return False  # where machines of a cloud answer questions about themselves
     if reach is Reach.MACHINE:
         return any(reach_of(it) is Reach.MACHINE for it in own)
     return reach is not Reach.NOWHERE

@@ -11,7 +11,7 @@ from math import inf
 from typing import Final
 
 import trio
-from p2pmem_protocol.errors import MisuseError, OutsideError, Reason, RefusedError
+from p2pmem_protocol.errors import MisuseError, OutsideError, RefusedError
 from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.hello import JOIN_PROTOCOL, RELAY_PROTOCOL, Greeting, Proof, may_speak
 from p2pmem_protocol.join import ADDRESSES_MAX, ANSWER_BYTES_MAX, TOKEN_BYTES, Answer, Ask, Chain, Invite, Reply
@@ -342,15 +342,18 @@ class Joining:
         return Answer(Reply.NO)
 
     async def _adopt_newer(self, graph: LedgerGraph, chain: Chain, names: frozenset[Address]) -> bool:
-        """Rule J1: a chain that lists the asker and extends what is held here is adopted."""
+        """Rule J1: a chain that lists the asker and extends what is held here is adopted.
+
+        One that is no good is passed over without a word: it is looked at only where the graph is known, so a penalty
+        would tell a stranger that it is. Nor may who passes a question on pay for what the asker put into it.
+        """
         try:
             body = chain.parts.decode(graph.id)
             if not any(name in body.by_address for name in names) or chain.headers[-1].header.graph != graph.id:
                 return False
             return await self._rosters.adopt(graph.name, chain.headers, chain.parts)
         except RefusedError as refused:
-            if refused.reason < Reason.UNKNOWN_KIND:
-                raise
+            log.info("join.chain_passed_over", extra={"reason": refused.reason.name})
             return False
 
     def _chain(self, graph: LedgerGraph) -> Chain:

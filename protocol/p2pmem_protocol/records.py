@@ -6,7 +6,7 @@ signature: these stay in the ledger. The only fields that change are `state` and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, unique
 from typing import Final
 
@@ -95,6 +95,9 @@ class SealedRecord(Record):
     previous: bytes
     content_hash: bytes
     content_length: int
+    content_is_other: bool = field(default=False, kw_only=True)
+    """Said by who holds what stands under `content_hash`: it is not what was sealed. A seal names content by its root
+    alone, so a signer can put any hash beside it."""
 
 
 @dataclass(slots=True, eq=False)

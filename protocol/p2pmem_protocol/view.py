@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, unique
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from p2pmem_protocol.assets import Asset, Version
 from p2pmem_protocol.deciding import covers
@@ -25,6 +25,9 @@ from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import Address, AssetKey, VersionKey
 from p2pmem_protocol.records import FOREVER, RetractRecord, SealedRecord
 from p2pmem_protocol.trust import Floor, Trust, TrustReport, assess
+
+NO_CONTENT: Final = bytes(32)
+"""In place of the hash of content, where everything that names some is known to name other content than was sealed."""
 
 
 @unique
@@ -211,6 +214,8 @@ class _Reader:
     def view(self, place: _Place) -> VersionView:
         version = self.versions[place]
         first = min(self._live[place], key=lambda record: record.id)
+        bearing = (record for record in self._live[place] if not record.content_is_other)
+        bearer = min(bearing, key=lambda record: record.id, default=None)
         ends_at_ms = self._ends.get(place)
         barred = ends_at_ms is not None and self._ends_early(place)
         return VersionView(
@@ -218,8 +223,8 @@ class _Reader:
             subgraph=first.subgraph,
             leaves=first.leaves,
             previous=first.previous,
-            content_hash=first.content_hash,
-            content_length=first.content_length,
+            content_hash=bearer.content_hash if bearer is not None else NO_CONTENT,
+            content_length=bearer.content_length if bearer is not None else 0,
             shares_end_ms=ends_at_ms,
             shared_until_ms=None if barred else ends_at_ms,
             published=self._is_published(place),

@@ -33,12 +33,13 @@ from p2pmem_protocol.hello import (
     Proof,
     Speakers,
 )
-from p2pmem_protocol.join import Ask
+from p2pmem_protocol.join import Ask, Chain
 from p2pmem_protocol.keys import Key
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.limits import DAY_MS
-from p2pmem_protocol.names import GraphId, network_id
+from p2pmem_protocol.names import GraphId, GraphName, network_id
 from p2pmem_protocol.negentropy import Initiator
+from p2pmem_protocol.roster import Header, Parts, SignedHeader
 from p2pmem_protocol.snapshot import Snapshot
 
 from p2pmem.face import MemberChange
@@ -113,6 +114,25 @@ def questions(graph: GraphId, ids: tuple[bytes, ...], content: bytes, at_ms: int
         yield frames.encode(question)
 
 
+def chains_of_nothing() -> list[Chain]:
+    """A roster that nobody signed, with parts that are none: who looks at it knows the graph."""
+    header = Header(
+        NETWORK,
+        GraphName(MALLORY.address, "any"),
+        1,
+        1,
+        bytes(32),
+        0,
+        MALLORY.address,
+        bytes(32),
+        0,
+        *(bytes(32) for _ in range(4)),
+        MALLORY.address,
+    )
+    signed = SignedHeader(header, bytes(65))
+    return [Chain((signed,), Parts(*[junk] * 4)) for junk in (b"\xff", b"\xa0")]
+
+
 async def transcript(network: MemoryNetwork, node: ClusterNode, graph: GraphId, ids: tuple[bytes, ...]) -> list[bytes]:
     """All that a stranger who knows ids and names hears from one node, stream by stream, clocks set to one instant."""
     peer = await dial(network, node)
@@ -128,8 +148,12 @@ async def transcript(network: MemoryNetwork, node: ClusterNode, graph: GraphId, 
     for token in (b"", bytes(16)):
         ask = Ask(greeting=greeting, proof=proof, graph=graph, token=token, label="mallory")
         heard.append(await say(network, peer, JOIN_PROTOCOL, ask.encode()))
+    for chain in chains_of_nothing():
+        ask = Ask(greeting=greeting, proof=proof, graph=graph, token=b"", label="mallory", chain=chain)
+        heard.append(await say(network, peer, JOIN_PROTOCOL, ask.encode()))
+    still = b"connected" if peer in network.connected() else b"disconnected"
     heard.append(await say(network, peer, RELAY_PROTOCOL, b"12D3KooWsomebody", ask.encode()))
-    return [b"".join(map(without_clock, frames_in(data))) for data in heard]
+    return [*(b"".join(map(without_clock, frames_in(data))) for data in heard), still]
 
 
 def frames_in(data: bytes) -> list[bytes]:

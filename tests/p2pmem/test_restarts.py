@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import trio
 from p2pmem_devnet.fleet import make_home
+from p2pmem_protocol.errors import MisuseError
 
 from p2pmem.api.client import HttpFace
 from p2pmem.config import load
@@ -91,3 +92,15 @@ def test_a_port_file_that_says_anything_else_is_as_none(tmp_path: Path, text: by
     path.write_bytes(text)
     assert read_port(path) == 0
     assert read_port(tmp_path / "none") == 0
+
+
+def test_a_port_that_cannot_be_kept_stops_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    keep_port(tmp_path / "missing" / "peer.port", ["/ip4/127.0.0.1/tcp/4001/p2p/x"])
+    assert [record.message for record in caplog.records] == ["peer.port_not_kept"]
+
+
+@pytest.mark.parametrize("token", [b"", b" \n", b"short"])
+async def test_a_node_whose_token_would_let_anybody_in_does_not_start(homes: list[Home], token: bytes) -> None:
+    homes[0].token_file.write_bytes(token)
+    with pytest.raises(MisuseError, match="does not hold a token"):
+        await run_node(homes[0], load(homes[0].config_file))

@@ -117,13 +117,13 @@ async def test_an_error_of_the_node_keeps_its_family(node: Node, error: Exceptio
 
 async def test_a_wrong_token_is_said_as_such(node: Node) -> None:
     node.home.token_file.unlink()
-    write_secret(node.home.token_file, b"another")
+    write_secret(node.home.token_file, b"another-token-altogether")
     said = await node("status")
     assert said.code == Exit.NOT_ALLOWED
     assert "token" in one_line(said)
 
 
-@pytest.mark.parametrize("content", [b"", b"a b\nc", b"\xff\xfe\x00"])
+@pytest.mark.parametrize("content", [b"", b"\n", b"short", b"a b\nc", b"\xff\xfe\x00"])
 async def test_a_token_file_that_holds_no_token_is_said_as_such_and_not_repeated(node: Node, content: bytes) -> None:
     node.home.token_file.unlink()
     write_secret(node.home.token_file, content)

@@ -26,6 +26,17 @@ LOOP, LAN, WORLD = "/ip4/127.0.0.1/tcp/1/p2p/x", "/ip4/192.168.1.9/tcp/1/p2p/x",
         ("/ip4/999.1.1.1/tcp/1", Reach.NOWHERE),
         ("/ip4", Reach.NOWHERE),
         ("nonsense", Reach.NOWHERE),
+        ("/dns/127.0.0.1/tcp/1", Reach.MACHINE),
+        ("/dns4/127.1/tcp/1", Reach.MACHINE),
+        ("/dns/2130706433/tcp/1", Reach.MACHINE),
+        ("/dns/0/tcp/1", Reach.MACHINE),
+        ("/dns/LOCALHOST/tcp/1", Reach.MACHINE),
+        ("/dns/localhost./tcp/1", Reach.MACHINE),
+        ("/dns/a.localhost/tcp/1", Reach.MACHINE),
+        ("/dns6/::1/tcp/1", Reach.MACHINE),
+        ("/ip6/::ffff:127.0.0.1/tcp/1", Reach.MACHINE),
+        ("/ip6/::ffff:0.0.0.0/tcp/1", Reach.NOWHERE),
+        ("/ip6/::ffff:10.0.0.1/tcp/1", Reach.NETWORK),
         ("", Reach.NOWHERE),
     ],
 )
@@ -53,3 +64,8 @@ def test_nobody_is_made_to_knock_at_its_own_machine_by_hearsay() -> None:
     assert may_dial_on_hearsay(LAN, [])
     assert may_dial_on_hearsay(WORLD, [WORLD])
     assert not may_dial_on_hearsay("/ip4/0.0.0.0/tcp/1", [LOOP])
+
+
+def test_where_machines_of_a_cloud_answer_nobody_is_made_to_ask() -> None:
+    for address in ("/ip4/169.254.169.254/tcp/80", "/dns/169.254.169.254/tcp/80", "/ip6/fe80::1/tcp/80"):
+        assert not may_dial_on_hearsay(address, [WORLD])

@@ -91,3 +91,11 @@ async def test_an_address_of_six_is_caught_too(caplog: pytest.LogCaptureFixture)
     except OSError as error:
         pytest.skip(f"this machine has no ::1: {error}")
     assert caught(caplog.records) == ["::1"]
+
+
+@pytest.mark.parametrize("reason", ["gate", "half-open", "inbound-connections", "connections", "closing"])
+def test_where_we_have_no_room_nobody_is_kept_out_for_it(caplog: pytest.LogCaptureFixture, reason: str) -> None:
+    more = {"reason": reason, "address": "/ip4/192.0.2.9/tcp/1", "peer": "p"}
+    logging.getLogger("p2pmem.test").warning("net.refused", extra=more)
+    logging.getLogger("p2pmem.test").warning("join.refused", extra=more | {"reason": "join-streams"})
+    assert caught(caplog.records) == []
