@@ -19,7 +19,7 @@ from p2pmem.face import NewGraph
 from p2pmem.home import Home, write_secret
 from tests.p2pmem.api.memory_face import AGENT, MemoryFace
 
-TOKEN = "a-token"
+TOKEN = "a-token-of-this-test"
 GRAPH = f"{AGENT}/findings"
 
 
