@@ -90,7 +90,6 @@ class Ledger:
         self.position = 0
         self.held: dict[bytes, Stands] = {}
         """Content by its hash: its root, and how many statements it has."""
-        """Hashes of all content that is held."""
         self._recent = RecentContents()
         self.chain_facts: dict[bytes, ChainFact] = {}
         self._listeners: list[Hears] = []

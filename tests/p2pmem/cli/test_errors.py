@@ -20,6 +20,8 @@ from tests.p2pmem.api.memory_face import proof_of
 
 from .conftest import Node, Said, make_home, run_here, write_run_file
 
+GIVES_UP_S = 30.0
+
 
 def one_line(said: Said) -> str:
     assert said.out == ""
@@ -176,13 +178,14 @@ async def test_a_job_is_waited_for_and_how_it_waits_is_told(node: Node) -> None:
     async def command() -> None:
         said.append(await node("verify", "x"))
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(command)
-        while not any(name == "watch_job" for name, _ in node.face.calls):
-            await trio.testing.wait_all_tasks_blocked(0.01)
-        await node.face.progress("job-2", "2 of 3; waiting for \x1b[1mbob")
-        await trio.testing.wait_all_tasks_blocked(0.05)
-        await node.face.finish("job-2", result={"level": "Rejected", "shown": "1 of 3"})
+    with trio.fail_after(GIVES_UP_S):  # a command that fails never does what the loop below waits for
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(command)
+            while not any(name == "watch_job" for name, _ in node.face.calls):
+                await trio.testing.wait_all_tasks_blocked(0.01)
+            await node.face.progress("job-2", "2 of 3; waiting for \x1b[1mbob")
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            await node.face.finish("job-2", result={"level": "Rejected", "shown": "1 of 3"})
     assert said[0].code == Exit.JOB_ENDED_BADLY
     assert "Rejected" in said[0].out
     assert "verify: waiting - 2 of 3; waiting for \N{REPLACEMENT CHARACTER}[1mbob" in said[0].err
@@ -225,11 +228,12 @@ async def test_a_node_that_stops_in_between_is_said(node: Node) -> None:
     async def command() -> None:
         said.append(await node("publish", "x"))
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(command)
-        while not any(name == "watch_job" for name, _ in node.face.calls):
-            await trio.testing.wait_all_tasks_blocked(0.01)
-        node.stop.set()
+    with trio.fail_after(GIVES_UP_S):  # a command that fails never does what the loop below waits for
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(command)
+            while not any(name == "watch_job" for name, _ in node.face.calls):
+                await trio.testing.wait_all_tasks_blocked(0.01)
+            node.stop.set()
     assert said[0].code == Exit.OUTSIDE
     assert "p2pmem job watch job-2" in said[0].err
 
@@ -241,11 +245,12 @@ async def test_changes_end_with_an_error_when_the_node_stops(node: Node) -> None
     async def command() -> None:
         said.append(await node("changes", "--since", "0", "--json"))
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(command)
-        while not any(name == "changes" for name, _ in node.face.calls):
-            await trio.testing.wait_all_tasks_blocked(0.01)
-        node.stop.set()
+    with trio.fail_after(GIVES_UP_S):  # a command that fails never does what the loop below waits for
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(command)
+            while not any(name == "changes" for name, _ in node.face.calls):
+                await trio.testing.wait_all_tasks_blocked(0.01)
+            node.stop.set()
     assert said[0].code == Exit.OUTSIDE
     assert json.loads(said[0].err)["error"]["code"] == "unreachable"
 
