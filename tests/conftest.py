@@ -24,6 +24,15 @@ settings.load_profile(os.environ.get("P2PMEM_HYPOTHESIS", "p2pmem"))
 
 SUITES = pytest.StashKey[Suites]()
 
+ID_BYTES_MAX = 16
+"""Longer bytes do not name a test: compressed data holds the second it was made in, and two processes that run one
+suite have to collect the same names."""
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """``data`` for long bytes (pytest numbers them), and pytest's own name for whatever else there is."""
+    return argname if isinstance(val, bytes) and len(val) > ID_BYTES_MAX else None
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[SUITES] = Suites()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.conftest import ID_BYTES_MAX, pytest_make_parametrize_id
 from tests.suites import Suites, folders, table
 
 
@@ -36,3 +37,9 @@ def test_tests_are_counted_by_folder() -> None:
         "tests/p2pmem/net       1  all pass",
         "tests/protocol         1  all pass",
     ]
+
+
+def test_no_long_bytes_are_in_a_tests_name_since_they_may_differ_between_the_processes_of_a_run() -> None:
+    assert pytest_make_parametrize_id(b"x" * (ID_BYTES_MAX + 1), "data") == "data"
+    assert pytest_make_parametrize_id(b"x" * ID_BYTES_MAX, "data") is None
+    assert pytest_make_parametrize_id("x" * 100, "text") is None

@@ -143,7 +143,7 @@ def test_a_byte_order_mark_is_taken_off() -> None:
         (ONE.decode().encode("utf-16-le"), "UTF-16LE"),
         (ONE.decode().encode("utf-16-be"), "UTF-16BE"),
         (ONE.decode().encode("utf-32"), "UTF-32"),
-        (gzip.compress(ONE), "gunzip"),
+        (gzip.compress(ONE, mtime=0), "gunzip"),
         (bz2.compress(ONE), "bunzip2"),
         (lzma.compress(ONE), "unxz"),
         (b"PK\x03\x04rest", "unzip"),
