@@ -58,7 +58,7 @@ class ChainFact:
 class RecentContents:
     """The last contents that came, so that who follows the ledger does not read the disk. Bounded; the oldest go."""
 
-    def __init__(self, bytes_max: int = 8 * 1024 * 1024) -> None:
+    def __init__(self, bytes_max: int = 4 * 1024 * 1024) -> None:
         self._bytes_max = bytes_max
         self._bytes = 0
         self._data: dict[bytes, bytes] = {}
@@ -231,10 +231,14 @@ class Ledger:
 
     def judge_content(self, record: SealedRecord) -> bool:
         """Whether the content that this names is held; and if so, note whether it is what was sealed."""
-        stands = self.held.get(record.content_hash)
-        if stands is not None:
-            record.content_is_other = stands != (record.key.root, record.leaves)
-        return stands is not None
+        stands = self.held.pop(record.content_hash, None)
+        if stands is None:
+            return False
+        sealed = (record.key.root, record.leaves)
+        record.content_is_other = stands != sealed
+        # There is a line for each content: with the hashes of the record, not with equal ones of its own.
+        self.held[record.content_hash] = stands if record.content_is_other else sealed
+        return True
 
     def content(self, content_hash: bytes) -> bytes | None:
         """Sealed bytes by their hash."""

@@ -28,7 +28,7 @@ GATHERED_S: Final = 10.0
 GATHERED: Final = 500
 """So many are written together: some 80 ms in a worker thread. More would cost less each, and tens of megabytes."""
 
-SAYS_MAX: Final = 10_000
+SAYS_MAX: Final = 5_000
 """Assets of which it is remembered what `_meta` says: what would say the same again is not written."""
 
 Asset: TypeAlias = tuple[GraphId, AssetKey]

@@ -30,6 +30,7 @@ from p2pmem.ledger.ledger import Ledger
 from p2pmem.recall.passages import extract_passages
 from p2pmem.recall.text_index import TextChange, TextEntry, TextIndex, TextMark
 from p2pmem.services.describing import Asset, Describer
+from p2pmem.services.placed import Graphs, PlacedGraphs, Stands
 from p2pmem.services.placing import (
     Placed,
     aggregate_iri,
@@ -54,29 +55,6 @@ ASSETS_AT_ONCE: Final = 25
 
 
 @dataclass(frozen=True, slots=True)
-class _Stands:
-    """What the projections hold for one named graph: equal means that nothing is to be written."""
-
-    aggregate: str
-    content_hash: bytes
-    version: int
-    root: bytes
-    layer: Layer
-    level: int
-    expires_at_ms: int
-
-    def is_stored_as(self, other: _Stands | None) -> bool:
-        return other is not None and (self.aggregate, self.content_hash) == (other.aggregate, other.content_hash)
-
-    def reads_as(self, other: _Stands | None) -> bool:
-        """Whether the full text is the same, and how it is filed but for level and end."""
-        if other is None:
-            return False
-        mine, theirs = ((it.content_hash, it.version, it.root, it.layer) for it in (self, other))
-        return mine == theirs
-
-
-@dataclass(frozen=True, slots=True)
 class _Text:
     """An asset for the text index, before its content is read."""
 
@@ -97,7 +75,9 @@ class _Change:
     """The best trust of each asset that was looked at, for its description."""
     texts: list[_Text] = field(default_factory=list)
     marks: list[TextMark] = field(default_factory=list)
-    stands: dict[tuple[GraphId, AssetKey], dict[str, _Stands | None]] = field(default_factory=dict)
+    names: dict[GraphId, GraphName] = field(default_factory=dict)
+    """Of the graphs in which this node took part when it was decided."""
+    stands: dict[tuple[GraphId, AssetKey], Graphs] = field(default_factory=dict)
     """How each asset stands once this is applied."""
 
     def for_store(self) -> StoreChange:
@@ -117,8 +97,7 @@ class Projector:
         self._store = store
         self._text = text
         self._own_agents = own_agents
-        # None stands for a graph that was placed before this process began: it is there, we do not know how.
-        self._placed: dict[tuple[GraphId, AssetKey], dict[str, _Stands | None]] = {}
+        self._placed = PlacedGraphs()
         self._pressing = trio.Event()
         self._pressed_at = 0
         """The position of the last change that is to be projected at once."""
@@ -241,7 +220,7 @@ class Projector:
             found = asset_of(graph_iri, prefixes)
             if found is not None:
                 name, key = found
-                self._placed.setdefault((name.id, key), {})[graph_iri] = None
+                self._placed.add(name, self._shared(name.id, key), graph_iri)
 
     async def _follow(self) -> None:
         """Take the next events, as many as make one transaction, and move to the position of the last of them."""
@@ -267,7 +246,7 @@ class Projector:
             known = [(graph, key) for graph_id, key in some if (graph := self._ledger.graphs.get(graph_id))]
             for graph_id, key in some:
                 if graph_id not in self._ledger.graphs:
-                    change.drops.extend(sorted(self._placed.get((graph_id, key), {})))
+                    change.drops.extend(sorted(self._placed.get(graph_id, key)))
                     change.stands[graph_id, key] = {}
             now_ms = self._ledger.clock.now_ms()
             for (graph, key), draft in zip(known, self._drafts(known), strict=True):
@@ -276,11 +255,18 @@ class Projector:
 
     def _keep(self, change: _Change) -> None:
         """Remember what was applied."""
-        for key, stands in change.stands.items():
-            if stands:
-                self._placed[key] = stands
+        for (graph_id, key), stands in change.stands.items():
+            name = change.names.get(graph_id)
+            if name is not None:
+                self._placed.put(name, self._shared(graph_id, key), stands)
             else:
-                self._placed.pop(key, None)
+                self._placed.drop_asset(graph_id, key)
+
+    def _shared(self, graph_id: GraphId, key: AssetKey) -> AssetKey:
+        """The same key, as the object that the set keeps anyway."""
+        graph = self._ledger.graphs.get(graph_id)
+        asset = graph.set.asset(key) if graph is not None else None
+        return asset.key if asset is not None else key
 
     def _drafts(self, keys: list[tuple[LedgerGraph, AssetKey]]) -> list[Draft | None]:
         """What is drafted of each of these assets here."""
@@ -299,8 +285,8 @@ class Projector:
         self, graph: LedgerGraph, key: AssetKey, draft: Draft | None, now_ms: int, change: _Change
     ) -> None:
         view = asset_view(graph.set, key, now_ms)
-        before = self._placed.get((graph.id, key), {})
-        stands: dict[str, _Stands | None] = {}
+        before = self._placed.get(graph.id, key)
+        stands: dict[str, Stands | None] = {}
         for placed in placements(graph, view):
             now = _stands(graph.name, placed)
             content = self._content(now, before.get(placed.graph_iri))
@@ -313,17 +299,18 @@ class Projector:
             stands[entry.graph_iri] = now
             _note(entry, now, before.get(entry.graph_iri), draft.content, change)
         change.drops.extend(sorted(before.keys() - stands.keys()))
+        change.names[graph.id] = graph.name
         change.stands[graph.id, key] = stands
         change.reports[graph.id, key] = best_report(view)
 
-    def _content(self, now: _Stands, was: _Stands | None) -> bytes | None:
+    def _content(self, now: Stands, was: Stands | None) -> bytes | None:
         """The content to place; empty when nothing of it is to be written, None when it is not held."""
         if now.is_stored_as(was) and now.reads_as(was):
             return b"" if now.content_hash in self._ledger.held else None
         return self._ledger.content(now.content_hash)
 
 
-def _note(entry: TextEntry, now: _Stands, was: _Stands | None, content: bytes, change: _Change) -> None:
+def _note(entry: TextEntry, now: Stands, was: Stands | None, content: bytes, change: _Change) -> None:
     """What is to be written for one named graph, from how it stands and how it stood."""
     if not now.is_stored_as(was):
         change.puts.append(Placement(entry.graph_iri, now.aggregate, content))
@@ -333,9 +320,9 @@ def _note(entry: TextEntry, now: _Stands, was: _Stands | None, content: bytes, c
         change.marks.append(TextMark(entry.graph_iri, now.level, now.expires_at_ms))
 
 
-def _stands(name: GraphName, placed: Placed) -> _Stands:
+def _stands(name: GraphName, placed: Placed) -> Stands:
     view = placed.view
-    return _Stands(
+    return Stands(
         aggregate_iri(name, placed.layer, placed.low, placed.high, placed.m_range),
         view.content_hash,
         view.key.version,
@@ -346,7 +333,7 @@ def _stands(name: GraphName, placed: Placed) -> _Stands:
     )
 
 
-def _draft_stands(graph: LedgerGraph, draft: Draft) -> tuple[TextEntry, _Stands]:
+def _draft_stands(graph: LedgerGraph, draft: Draft) -> tuple[TextEntry, Stands]:
     """A draft stands in its own named graph and in no floor."""
     level = int(Trust.SELF_ATTESTED)
     entry = TextEntry(
@@ -361,7 +348,7 @@ def _draft_stands(graph: LedgerGraph, draft: Draft) -> tuple[TextEntry, _Stands]
         expires_at_ms=0,
         passages=(),
     )
-    return entry, _Stands(working_iri(graph.name), keccak256(draft.content), 0, b"", Layer.WORKING, level, 0)
+    return entry, Stands(working_iri(graph.name), keccak256(draft.content), 0, b"", Layer.WORKING, level, 0)
 
 
 def _text_entry(name: GraphName, placed: Placed) -> TextEntry:

@@ -284,10 +284,11 @@ class OxigraphProjection:
             raise MisuseError("a store in memory has no files; open it with a directory to back it up")
         return await self._blocking.run(self._backup, target)
 
-    def placed(self) -> tuple[str, ...]:
+    def placed(self) -> Iterator[str]:
         """The named graphs of all assets. Reads the store, in the event loop: for starting, not for serving."""
-        quads = self._store.quads_for_pattern(None, IN_AGGREGATE, None, MEMBERSHIP)
-        return tuple(quad.subject.value for quad in quads if isinstance(quad.subject, ox.NamedNode))
+        for quad in self._store.quads_for_pattern(None, IN_AGGREGATE, None, MEMBERSHIP):
+            if isinstance(quad.subject, ox.NamedNode):
+                yield quad.subject.value
 
     async def compact(self) -> None:
         """Rewrite the files. Bytes of deleted text may remain in them; `destroy` and a rebuild is what removes all."""

@@ -70,7 +70,7 @@ FORGOTTEN: Final = frozenset(
 class GossipLimits:
     """How much is remembered. At each limit the oldest is forgotten first."""
 
-    memory: int = 50_000
+    memory: int = 20_000
     """Ids relayed or refused in the last ten minutes. Forgotten early: asked for once more, refused by the ledger."""
     promises: int = 20_000
     """Ids whose giver and passed-over members are kept a minute. Forgotten early: reconciliation has to find them."""

@@ -47,7 +47,7 @@ class Owed(NamedTuple):
 class Relays:
     """The memory of ten minutes and the promises of one."""
 
-    def __init__(self, *, memory: int = 50_000, promises: int = 20_000) -> None:
+    def __init__(self, *, memory: int = 20_000, promises: int = 20_000) -> None:
         self._memory_max = memory
         self._promises_max = promises
         self._memory: OrderedDict[bytes, Relayed] = OrderedDict()

@@ -139,7 +139,7 @@ async def test_who_left_may_come_back_and_stays_after_a_restart(cluster: Cluster
         await bo.face.graph(cluster.graph)
     assert await bo.recall("c") == []
     await cluster.settled()
-    assert bo.inside.store.placed() == ()
+    assert not list(bo.inside.store.placed())
     later = await ada.share("ex:a ex:b ex:later .")
     await cluster.advance(minutes=5)
     invite = await ada.face.invite(cluster.graph, roles=(), uses=1, life_ms=1)
