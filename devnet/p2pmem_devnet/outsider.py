@@ -208,9 +208,8 @@ class Outsider:
                 greeting=self._greeting(),
                 proof=Proof((self._own_credential(),)),
                 graph=graph,
-                token=secrets.token_bytes(TOKEN_BYTES),
                 label="mallory",
-            )
+            ).enter(secrets.token_bytes(TOKEN_BYTES), self._network.peer_id)
             answers.append(await self._ask(peer, JOIN_PROTOCOL, [ask.encode()], haul, _refuses_to_list))
         haul.answers_alike = haul.answers_alike and answers[0] == answers[1] != []
 

@@ -98,7 +98,7 @@ class Stranger:
         """Ask to be let in with a token that was never given out."""
         carry = Carry(self.network_id, self.key.address, self.network.peer_id, 1, self.now_ms + DAY_MS)
         greeting = Greeting.ours(self.network_id, self.now_ms)
-        ask = Ask(greeting, Proof((carry.sign(self.key),)), graph, token, "friend")
+        ask = Ask(greeting, Proof((carry.sign(self.key),)), graph, "friend").enter(token, self.network.peer_id)
         return await self._talk(address, JOIN_PROTOCOL, encode_frames([ask.encode()]))
 
     async def garbage(self, address: str, protocol: str) -> bytes:

@@ -116,4 +116,11 @@ ALTER TABLE content ADD COLUMN root BLOB;
 ALTER TABLE content ADD COLUMN leaves INTEGER;
 """
 
-MIGRATIONS: Final = (_FIRST, _SECOND, _THIRD, _FOURTH)
+_FIFTH: Final = """
+-- An invite is known by the address of its token's key. Of those made before only a hash of the token is here, and no
+-- address follows from it: they let nobody in any more.
+DELETE FROM invite;
+ALTER TABLE invite RENAME COLUMN token_hash TO key;
+"""
+
+MIGRATIONS: Final = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH)

@@ -1,86 +1,116 @@
-"""Join streams on the side of who is asked: how many are served, and how a member passes a question on to the owner.
+"""Join streams on the side of who is asked: how long an ask waits for its answer, how answers go out, and how a member
+passes an ask on to the owner.
 
 An invite may name members that are not the owner, because the owner's node cannot be dialled. Such a member passes what
 it heard on, over the connection that the owner's node keeps to it, and the answer back. On a relay stream it sends two
-frames: the peer id of who asks, and the question as it was asked. The owner's node sends an empty frame once it knows
-that the token is good, since listing may take a while, and then the answer. It hears members only.
+frames: the peer id of who asks, and the ask as it was. The owner's node sends an empty frame once it knows that the
+entry is good, since listing may take a while, and then the answer. It hears members only. The member learns nothing
+that it could use: an entry is for the peer and the agents who ask (`p2pmem_protocol.join`).
 
-A wrong token gets its `no` after `RELAY_S`, here and everywhere, whether or not there was anybody to pass it on to: how
-long it takes tells a stranger nothing either.
+Every *no* comes `RELAY_S` after the ask was heard, here and everywhere, whatever was asked and whether or not there was
+anybody to pass it on to: how long it takes tells a stranger nothing either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
+from weakref import WeakValueDictionary
 
 import trio
-from p2pmem_protocol.errors import Reason, RefusedError
+from p2pmem_protocol.errors import OutsideError, Reason, RefusedError
 from p2pmem_protocol.hello import RELAY_PROTOCOL
-from p2pmem_protocol.join import ANSWER_BYTES_MAX, Answer
+from p2pmem_protocol.join import ANSWER_BYTES_MAX, Answer, Chain, Reply
 
-from p2pmem.net.framing import FrameReader, send_frames
+from p2pmem.ledger.graph import LedgerGraph
+from p2pmem.net.framing import FrameReader, encode_frames, send_frames
 from p2pmem.net.seam import Network, PeerId, Stream
+from p2pmem.services.join_places import Place
 from p2pmem.services.membership import TOGETHER_S
 
 RELAY_S: Final = 2.0
+PASS_ON_S: Final = 1.8
+"""How long an owner is waited for: what ends a relay stream does not delay the *no*."""
 ANSWER_S_MAX: Final = 5.0 + TOGETHER_S
 """Who joins may have to wait until others are listed with it."""
 _PEER_BYTES_MAX: Final = 128
 
 
-class Places:
-    """Join streams served at once. Where all are taken, whoever has kept his idle for longest loses it: strangers who
-    say nothing cannot keep out somebody who does."""
+@dataclass(slots=True)
+class Turn:
+    """One ask that is being answered: its place, until when it may take, and on which stream a member passed it on."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._idle: list[trio.CancelScope] = []
-        self._busy = 0
+    place: Place
+    scope: trio.CancelScope
+    relayed: Stream | None = None
 
-    def make_room(self) -> bool:
-        """Whether one more can be served, if need be by ending an idle one."""
-        if self._busy + len(self._idle) < self._most:
-            return True
-        if not self._idle:
-            return False
-        self._idle.pop(0).cancel()
-        return True
+    def keep(self) -> None:
+        """What is done now is done to its end: a use of an invite is taken, and not for nothing."""
+        self.place.kept = True
+        self.scope.deadline = trio.current_time() + ANSWER_S_MAX
 
-    @contextmanager
-    def idle(self, for_s: float) -> Iterator[None]:
-        """A place of somebody who has nothing done for him: it ends after so long, or when the place is needed."""
-        with trio.move_on_after(for_s) as scope:
-            self._idle.append(scope)
-            try:
-                yield
-            finally:
-                if scope in self._idle:
-                    self._idle.remove(scope)
-
-    @contextmanager
-    def busy(self) -> Iterator[None]:
-        """A place of somebody who is being answered."""
-        self._busy += 1
-        try:
-            yield
-        finally:
-            self._busy -= 1
+    async def tell_good(self) -> None:
+        """Tell the member who passed the ask on that the entry is good. If he is gone, it goes on all the same."""
+        if self.relayed is not None:
+            with suppress(OutsideError):
+                await send_frames(self.relayed, b"")
 
 
-async def ask_owner(network: Network, owner: PeerId, asker: PeerId, question: bytes) -> Answer | None:
-    """Pass a question on to the owner's node; None when it ends without an answer, or is silent for too long.
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class Said:
+    """An answer as it goes out: one frame."""
+
+    reply: Reply
+    data: bytes
+
+    @classmethod
+    def of(cls, answer: Answer) -> Said:
+        return cls(answer.reply, encode_frames([answer.encode()]))
+
+
+class Answers:
+    """All who are sent one roster at a time are sent the same bytes: however many of them read slowly, there is no more
+    in memory than the few rosters that were heads within `ANSWER_S_MAX`."""
+
+    def __init__(self) -> None:
+        self._under_way: WeakValueDictionary[tuple[Reply, bytes], Said] = WeakValueDictionary()
+
+    def with_roster(self, reply: Reply, graph: LedgerGraph) -> Said:
+        """The head of a graph, with the headers that lead to it. The graph has one."""
+        assert graph.head is not None
+        key = reply, graph.head.id
+        said = self._under_way.get(key)
+        if said is None:
+            said = Said.of(Answer(reply, Chain(graph.headers.chain_to(graph.head.id), graph.head.body.parts)))
+            self._under_way[key] = said
+        return said
+
+
+async def say(stream: Stream, said: Said) -> None:
+    """Answer, and end our side. Who has not taken it in after `ANSWER_S_MAX` gets no more of it."""
+    with trio.move_on_after(ANSWER_S_MAX):
+        await stream.send_all(said.data)
+        await stream.close_write()
+
+
+async def ask_owner(
+    network: Network, owner: PeerId, asker: PeerId, question: bytes, is_good: Callable[[], None]
+) -> Answer | None:
+    """Pass an ask on to the owner's node; None when it ends without an answer, or is silent for too long. `is_good` is
+    called when the owner says that the entry is good and the answer will come.
 
     Raises `OutsideError` (the stream broke) and `RefusedError` (that is no answer). Cancelled, the stream is reset.
     """
-    with trio.move_on_after(RELAY_S) as scope:
+    with trio.move_on_after(PASS_ON_S) as scope:
         stream = await network.open_stream(owner, RELAY_PROTOCOL)
         try:
             await send_frames(stream, asker.encode(), question)
             reader = FrameReader(stream, frame_max_bytes=ANSWER_BYTES_MAX)
             frame = await reader.receive()
             if frame == b"":
+                is_good()
                 scope.deadline = trio.current_time() + ANSWER_S_MAX
                 frame = await reader.receive()
             return Answer.decode(frame) if frame else None

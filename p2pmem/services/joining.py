@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from functools import partial
-from math import inf
+from collections.abc import Callable
 from typing import Final
 
 import trio
 from p2pmem_protocol.errors import MisuseError, OutsideError, RefusedError
-from p2pmem_protocol.hashing import keccak256
-from p2pmem_protocol.hello import JOIN_PROTOCOL, RELAY_PROTOCOL, Greeting, Proof, may_speak
-from p2pmem_protocol.join import ADDRESSES_MAX, ANSWER_BYTES_MAX, TOKEN_BYTES, Answer, Ask, Chain, Invite, Reply
+from p2pmem_protocol.hello import JOIN_PROTOCOL, RELAY_PROTOCOL, Greeting, Proof, clocks_agree, may_speak
+from p2pmem_protocol.join import ADDRESSES_MAX, ANSWER_BYTES_MAX, Answer, Ask, Chain, Invite, Reply
 from p2pmem_protocol.names import Address, GraphId, GraphName
 from p2pmem_protocol.roster import Access, Member, Role
 
@@ -29,7 +25,10 @@ from p2pmem.net.framing import FrameReader, send_frames
 from p2pmem.net.limits import PeerLimits
 from p2pmem.net.seam import Network, PeerId, Stream
 from p2pmem.net.sessions import Sessions
-from p2pmem.services.join_streams import ANSWER_S_MAX, RELAY_S, Places, ask_owner, hear_relayed
+from p2pmem.services.ask_allowance import AskAllowances, AskLimits
+from p2pmem.services.invites import Invites, JoinRequest
+from p2pmem.services.join_places import Caller, Place, Places, where_of
+from p2pmem.services.join_streams import ANSWER_S_MAX, RELAY_S, Answers, Said, Turn, ask_owner, hear_relayed, say
 from p2pmem.services.membership import Membership
 from p2pmem.services.papers import OwnPapers
 
@@ -38,20 +37,9 @@ log = logging.getLogger(__name__)
 ASK_AGAIN_S: Final = 2.0
 JOIN_S_MAX: Final = 60.0
 USES_MAX: Final = 1_000
+_NO: Final = Said.of(Answer(Reply.NO))
+_WAITING: Final = Said.of(Answer(Reply.WAITING))
 _WORTH: Final = {Reply.NO: 0, Reply.OPEN: 1, Reply.WAITING: 2, Reply.LISTED: 3}
-
-
-@dataclass(frozen=True, slots=True)
-class JoinRequest:
-    """Somebody with a good invite who waits for the owner."""
-
-    id: bytes
-    graph: GraphId
-    agent: Address
-    label: str
-    roles: Role
-    peer: str
-    asked_ms: int
 
 
 class Joining:
@@ -84,7 +72,13 @@ class Joining:
         self._announce = announce
         self._penalise = penalise
         self._limits = limits
-        self._places = Places(limits.join_streams_max)
+        asking = AskLimits()
+        self._allowances = AskAllowances(asking)
+        self._places = Places(most=limits.join_streams_max, per_peer_most=asking.per_peer_at_once)
+        self._being_said = Places(per_peer_most=asking.per_peer_at_once)
+        self._relayed = Places(most=asking.relayed_at_once, per_peer_most=asking.relayed_per_member_at_once)
+        self._answers = Answers()
+        self._invites = Invites(ledger)
         self._remembered: dict[tuple[GraphId, PeerId], str] = {}
 
     def start(self) -> None:
@@ -116,12 +110,7 @@ class Joining:
         self._membership.check_owner(graph)
         if not 1 <= uses <= USES_MAX or life_ms <= 0:
             raise MisuseError(f"an invite has 1 to {USES_MAX} uses and a life above 0")
-        token = self._ledger.random_bytes(TOKEN_BYTES)
-        ends_ms = self._ledger.clock.now_ms() + life_ms
-        row = (keccak256(token), graph.id, int(roles | Role.READER), uses, ends_ms, int(ask))
-        await self._ledger.database.write(
-            lambda connection: connection.execute("INSERT INTO invite VALUES (?, ?, ?, ?, ?, ?)", row)
-        )
+        token = await self._invites.make(graph.id, roles, uses, life_ms, ask=ask)
         return Invite(self._ledger.network, graph.name, addresses, graph.head.id, token)
 
     # Asking
@@ -156,7 +145,7 @@ class Joining:
                 if reply is Reply.NO:
                     raise MisuseError(
                         f"nobody lets this node into {invite.graph}: the invite is used up or has ended, "
-                        "or its agent is not listed"
+                        "or its agent is not listed, or its clock is more than five minutes off"
                     )
                 await trio.sleep(ASK_AGAIN_S)
         if waiting:
@@ -191,9 +180,8 @@ class Joining:
                 greeting=Greeting.ours(self._ledger.network, self._ledger.clock.now_ms()),
                 proof=Proof(self._papers.credentials(), self._papers.delegations()),
                 graph=invite.graph.id,
-                token=invite.token,
                 label=label,
-            )
+            ).enter(invite.token, self._network.peer_id)
             await send_frames(stream, ask.encode())
             data = await FrameReader(stream, frame_max_bytes=ANSWER_BYTES_MAX).receive()
         finally:
@@ -229,81 +217,85 @@ class Joining:
     # Answering
 
     async def _serve(self, stream: Stream) -> None:
-        """Hear one question and answer it. What has no room or takes too long gets no word."""
+        """Hear one ask and answer it. What loses its place, or takes too long to come, gets no word."""
+        caller = Caller(stream.peer, where_of(self._network.address_of(stream.peer)))
         try:
-            data = await self._hear(stream)
-            if data is None:
-                return
-            heard_s = trio.current_time()
-            ask = Ask.decode(data, self._ledger.network, stream.peer)
-            answer: Answer | None = None
-            with self._places.busy(), trio.move_on_after(RELAY_S + ANSWER_S_MAX):
-                answer = await self._answer(ask, stream.peer, question=data)
-            if answer is not None and answer.reply is Reply.NO and ask.token:
-                answer = await self._no_in_time(heard_s + RELAY_S)
-            if answer is not None:
-                await self._say(stream, answer)
+            said: Said | None = None
+            with self._places.take(caller) as place:
+                said = await self._heard_and_answered(stream, place)
+            if place.scope.cancelled_caught:
+                self._log_refused("join-streams", stream.peer)
+            if said is not None:
+                # What was asked is forgotten by now: who reads slowly holds up the answer alone.
+                with self._being_said.take(caller):
+                    await say(stream, said)
         except RefusedError as refused:
             self._penalise(stream.peer, refused)
         except OutsideError as error:
             log.info("join.broke", extra={"peer": stream.peer, "why": type(error).__name__})
 
-    async def _hear(self, stream: Stream) -> bytes | None:
-        """The question, or None when there is no room for it or it does not come."""
-        if not self._places.make_room():
-            address = self._network.address_of(stream.peer)
-            log.warning("join.refused", extra={"reason": "join-streams", "address": address, "peer": stream.peer})
-            return None
-        heard: bytes | None = None
-        with self._places.idle(self._limits.join_ask_timeout_s):
-            heard = await FrameReader(stream, frame_max_bytes=self._limits.join_ask_max_bytes).receive()
-        if heard is None:
+    async def _heard_and_answered(self, stream: Stream, place: Place) -> Said | None:
+        """What is to be said, when it is time to say it: every NO `RELAY_S` after the ask."""
+        data: bytes | None = None
+        with trio.move_on_after(self._limits.join_ask_timeout_s):
+            data = await FrameReader(stream, frame_max_bytes=self._limits.join_ask_max_bytes).receive()
+        if data is None:
             log.info("join.silent", extra={"peer": stream.peer})
-        return heard
+            return None
+        no_at_s = place.heard(RELAY_S)
+        if not self._allowances.may_ask(stream.peer, place.caller.where, trio.current_time()):
+            self._log_refused("asks", stream.peer)
+            return None
+        ask = Ask.decode(data, self._ledger.network, stream.peer)
+        said = _NO
+        with trio.CancelScope(deadline=no_at_s) as scope:
+            said = await self._answer(ask, stream.peer, Turn(place, scope), question=data)
+        place.release()
+        if said.reply is Reply.NO:
+            await trio.sleep_until(no_at_s)
+        return said
 
-    async def _no_in_time(self, at_s: float) -> Answer | None:
-        """The one NO, when it is time for it; None when the place is needed before."""
-        answer: Answer | None = None
-        with self._places.idle(inf):
-            await trio.sleep_until(at_s)
-            answer = Answer(Reply.NO)
-        return answer
-
-    async def _say(self, stream: Stream, answer: Answer) -> None:
-        with trio.move_on_after(ANSWER_S_MAX):
-            await send_frames(stream, answer.encode())
-            await stream.close_write()
+    def _log_refused(self, reason: str, peer: PeerId) -> None:
+        address = self._network.address_of(peer)
+        log.warning("join.refused", extra={"reason": reason, "address": address, "peer": peer})
 
     async def _serve_relayed(self, stream: Stream) -> None:
-        """Answer a question that a member passes on, if it is about a graph of both."""
+        """Answer an ask that a member passes on, if it is about a graph of both."""
         if self._session_of(stream.peer) is None:
             return
         try:
-            with trio.move_on_after(ANSWER_S_MAX):
-                heard = await hear_relayed(stream, self._limits.join_ask_max_bytes)
-                if heard is None:
-                    return
-                asker, question = heard
-                ask = Ask.decode(question, self._ledger.network, asker)
-                is_good = partial(send_frames, stream, b"")
-                if self._may_have(stream.peer, ask.graph):
-                    await self._say(stream, await self._answer(ask, asker, token_is_good=is_good))
+            with self._relayed.take(Caller(stream.peer, stream.peer)) as place:
+                with trio.move_on_after(ANSWER_S_MAX) as scope:
+                    await self._answer_relayed(stream, Turn(place, scope, stream))
         except RefusedError as refused:
             self._penalise(stream.peer, refused)
         except OutsideError as error:
             log.info("join.relay_broke", extra={"peer": stream.peer, "why": type(error).__name__})
 
-    async def _answer(
-        self,
-        ask: Ask,
-        peer: PeerId,
-        *,
-        question: bytes | None = None,
-        token_is_good: Callable[[], Awaitable[None]] | None = None,
-    ) -> Answer:
+    async def _answer_relayed(self, stream: Stream, turn: Turn) -> None:
+        heard = await hear_relayed(stream, self._limits.join_ask_max_bytes)
+        if heard is None:
+            return
+        asker, question = heard
+        if not self._allowances.may_relay(stream.peer, asker, trio.current_time()):
+            self._log_refused("relayed-asks", stream.peer)
+            return
+        ask = Ask.decode(question, self._ledger.network, asker)
+        if not self._may_have(stream.peer, ask.graph):
+            return
+        said = _NO
+        try:
+            said = await self._answer(ask, asker, turn)
+        except RefusedError as refused:
+            # He read it as we do, but for clocks that differ: who passes an ask on does not pay for what is in it.
+            log.info("join.relayed_refused", extra={"reason": refused.reason.name, "peer": stream.peer})
+        await say(stream, said)
+
+    async def _answer(self, ask: Ask, peer: PeerId, turn: Turn, *, question: bytes | None = None) -> Said:
         """LISTED with the roster, WAITING, OPEN with the roster (rule J2), or the one NO that says nothing.
 
-        `question`: the bytes to pass on to the owner, if it is not here. `token_is_good` is called before listing.
+        `question`: the bytes to pass on to the owner, if it is not here; None when a member passed them on. Then it is
+        he who says OPEN: he holds the roster.
         """
         now_ms = self._ledger.clock.now_ms()
         may_speak(Greeting.ours(self._ledger.network, now_ms), ask.greeting)
@@ -312,34 +304,36 @@ class Joining:
         if graph is not None and ask.chain is not None and await self._adopt_newer(graph, ask.chain, names):
             log.info("join.newer_roster", extra={"graph": str(graph.name), "peer": peer})
         if graph is None or graph.head is None:
-            return Answer(Reply.NO)
+            return _NO
         if any(graph.is_member(name) for name in names):
-            return Answer(Reply.LISTED, self._chain(graph))
-        answer = Answer(Reply.NO)
-        if ask.token and names and self._membership.is_owner_here(graph):
-            answer = await self._use_token(graph, ask, min(names), peer, token_is_good)
-        elif ask.token and names and question is not None:
-            answer = await self._pass_on(graph, graph.head.header.owner, peer, question)
-        if answer.reply is Reply.NO and graph.head.body.limits.access is Access.OPEN:
-            return Answer(Reply.OPEN, self._chain(graph))
-        return answer
+            return self._answers.with_roster(Reply.LISTED, graph)
+        said = _NO
+        if ask.entry and names and self._membership.is_owner_here(graph):
+            said = await self._let_in(graph, ask, min(names), peer, turn)
+        elif ask.entry and names and question is not None:
+            said = await self._pass_on(graph, graph.head.header.owner, peer, question, turn)
+        if said is _NO and question is not None and graph.head.body.limits.access is Access.OPEN:
+            return self._answers.with_roster(Reply.OPEN, graph)
+        return said
 
-    async def _pass_on(self, graph: LedgerGraph, owner: Address, asker: PeerId, question: bytes) -> Answer:
+    async def _pass_on(self, graph: LedgerGraph, owner: Address, asker: PeerId, question: bytes, turn: Turn) -> Said:
         """What the owner's node says to it, over a connection that stands. NO when there is none."""
         peer = next((it for it in self._peers_of(owner) if it != asker), None)
-        if peer is None:
-            return Answer(Reply.NO)
+        if peer is None or not self._allowances.may_pass_on(trio.current_time()):
+            return _NO
         try:
-            answer = await ask_owner(self._network, peer, asker, question)
+            answer = await ask_owner(self._network, peer, asker, question, turn.keep)
+            log.info("join.passed_on", extra={"graph": str(graph.name), "peer": asker})
+            if answer is not None and answer.reply is Reply.WAITING:
+                return _WAITING
             if answer is not None and answer.chain is not None:
                 await self._rosters.adopt(graph.name, answer.chain.headers, answer.chain.parts)
-            log.info("join.passed_on", extra={"graph": str(graph.name), "peer": asker})
-            return answer or Answer(Reply.NO)
+                return self._answers.with_roster(answer.reply, graph)
         except RefusedError as refused:
             self._penalise(peer, refused)
         except OutsideError as error:
             log.info("join.relay_broke", extra={"peer": peer, "why": type(error).__name__})
-        return Answer(Reply.NO)
+        return _NO
 
     async def _adopt_newer(self, graph: LedgerGraph, chain: Chain, names: frozenset[Address]) -> bool:
         """Rule J1: a chain that lists the asker and extends what is held here is adopted.
@@ -356,71 +350,34 @@ class Joining:
             log.info("join.chain_passed_over", extra={"reason": refused.reason.name})
             return False
 
-    def _chain(self, graph: LedgerGraph) -> Chain:
-        assert graph.head is not None
-        return Chain(graph.headers.chain_to(graph.head.id), graph.head.body.parts)
-
-    async def _use_token(
-        self,
-        graph: LedgerGraph,
-        ask: Ask,
-        agent: Address,
-        peer: PeerId,
-        is_good: Callable[[], Awaitable[None]] | None,
-    ) -> Answer:
-        now_ms = self._ledger.clock.now_ms()
-        token_hash = keccak256(ask.token)
-
-        def use(connection: sqlite3.Connection) -> tuple[int, bool] | None:
-            row = connection.execute(
-                "UPDATE invite SET uses = uses - 1 "
-                "WHERE token_hash = ? AND graph = ? AND uses > 0 AND expires_ms > ? RETURNING roles, asks",
-                (token_hash, graph.id, now_ms),
-            ).fetchone()
-            return (int(row[0]), bool(row[1])) if row else None
-
-        if self._waits(graph, agent):
-            return Answer(Reply.WAITING)
-        used = await self._ledger.database.write(use)
-        if used is None:
-            return Answer(Reply.NO)
-        if is_good is not None:
-            await is_good()
-        roles, asks = Role(used[0]), used[1]
-        if asks:
-            return await self._note_request(graph, agent, ask.label, roles, peer)
-        await self._membership.list_member(graph, Member(agent, roles, ask.label, now_ms))
+    async def _let_in(self, graph: LedgerGraph, ask: Ask, agent: Address, peer: PeerId, turn: Turn) -> Said:
+        """Use the invite of an entry, as the owner. One whose clock is minutes away is not taken: it may be an old one
+        that somebody says again."""
+        if self._invites.waits(graph.id, agent):
+            return _WAITING
+        key = ask.entry_key(peer)
+        if key is None or not clocks_agree(self._ledger.clock.now_ms(), ask.greeting.clock_ms):
+            return _NO
+        turn.keep()
+        use = await self._invites.use(graph.id, key)
+        if use is None:
+            turn.place.release()
+            return _NO
+        await turn.tell_good()
+        if use.asks_a_person:
+            if len(self._invites.requests(graph.id)) >= self._limits.waiting_requests_max:
+                return _NO
+            await self._invites.note_request(graph.id, agent, ask.label, use.roles, peer)
+            return _WAITING
+        await self._membership.list_member(graph, Member(agent, use.roles, ask.label, self._ledger.clock.now_ms()))
         log.info("join.listed", extra={"graph": str(graph.name), "agent": str(agent), "peer": peer})
-        return Answer(Reply.LISTED, self._chain(graph))
+        return self._answers.with_roster(Reply.LISTED, graph)
 
     # Requests that wait for a person
 
-    def _waits(self, graph: LedgerGraph, agent: Address) -> bool:
-        return any(request.agent == agent for request in self.requests(graph))
-
-    async def _note_request(self, graph: LedgerGraph, agent: Address, label: str, roles: Role, peer: PeerId) -> Answer:
-        if len(self.requests(graph)) >= self._limits.waiting_requests_max:
-            return Answer(Reply.NO)
-        now_ms = self._ledger.clock.now_ms()
-        request_id = keccak256(graph.id + agent + now_ms.to_bytes(8))
-        row = (request_id, graph.id, agent, label, int(roles), peer, now_ms)
-        await self._ledger.database.write(
-            lambda connection: connection.execute("INSERT INTO join_request VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-        )
-        return Answer(Reply.WAITING)
-
     def requests(self, graph: LedgerGraph | None) -> list[JoinRequest]:
         """Who waits to be let in, oldest first."""
-        rows = self._ledger.database.read(
-            lambda connection: connection.execute(
-                "SELECT id, graph, agent, label, roles, peer, asked_ms FROM join_request "
-                "WHERE ?1 IS NULL OR graph = ?1 ORDER BY asked_ms",
-                (graph.id if graph is not None else None,),
-            ).fetchall()
-        )
-        return [
-            JoinRequest(row[0], GraphId(row[1]), Address(row[2]), row[3], Role(row[4]), row[5], row[6]) for row in rows
-        ]
+        return self._invites.requests(graph.id if graph is not None else None)
 
     async def decide(self, request_id: bytes, *, approve: bool) -> None:
         """Let somebody in, or not. Either way the request is gone."""
@@ -431,9 +388,7 @@ class Joining:
             graph = self._ledger.graph(found.graph)
             now_ms = self._ledger.clock.now_ms()
             await self._membership.list_member(graph, Member(found.agent, found.roles, found.label, now_ms))
-        await self._ledger.database.write(
-            lambda connection: connection.execute("DELETE FROM join_request WHERE id = ?", (request_id,))
-        )
+        await self._invites.forget_request(request_id)
 
     async def leave(self, graph: LedgerGraph) -> None:
         """Forget a graph here: its roster, its set, what was made from it. Own drafts and own sealed versions stay.

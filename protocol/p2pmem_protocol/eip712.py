@@ -148,6 +148,7 @@ class Struct(Enum):
     ACT_FOR = _struct("ActFor(address principal,address agent,uint32 serial,string label,uint8 rights)")
     CARRY = _struct("Carry(address agent,string peer,uint32 serial,uint64 until)")
     PREPARE = _struct("Prepare(bytes32 graph,bytes32 parent,string change,address approver)")
+    ENTER = _struct("Enter(bytes32 graph,string peer,bytes proof,string label,uint64 at)")
 
 
 @lru_cache(maxsize=64)

@@ -1,11 +1,13 @@
 """Invites, and the join stream: how somebody who is not a member becomes one.
 
-An *invite* is one string: `p2pmem1` and base32 of a CBOR map with graph, addresses, head and token. Who made it keeps
-the token's hash with roles, uses left and end; the string itself gives nobody a right.
+An *invite* is one string: `p2pmem1` and base32 of a CBOR map with graph, addresses, head and token. The token makes a
+key. Who made the invite keeps the key's address with roles, uses left and end; the string itself gives nobody a right.
 
 On the *join stream*, the only one that a stranger may open, the opener sends one `Ask` and gets one `Answer`. An `Ask`
-shows credentials, and a token or a roster chain that lists one of the agents (rule J1). Whoever is listed by the head
-gets the roster; who shows a good token becomes listed first, or waits for the owner. Of an open graph anybody who names
+shows credentials, and an entry, signed with the key of an invite, or a roster chain that lists one of the agents (rule
+J1). Whoever is listed by the head gets the roster; who shows a good entry becomes listed first, or waits for the owner.
+The token itself is never sent. An entry lets in nobody but the peer and the agents whose ask it is part of, so it is of
+no use to a member who passes the ask on. Of an open graph anybody who names
 it gets the roster, marked `OPEN` (rule J2). Everybody else gets `NO`: a stranger's question and a non-member's get one
 answer, the same bytes, whether or not the graph is known here.
 """
@@ -13,17 +15,20 @@ answer, the same bytes, whether or not the graph is known here.
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum, unique
 from typing import Final
 
 from p2pmem_protocol import cbor
 from p2pmem_protocol.cbor import Value
+from p2pmem_protocol.eip712 import FieldValue, Struct, digest
 from p2pmem_protocol.errors import MisuseError, Reason, RefusedError
 from p2pmem_protocol.fields import Reader
+from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.hello import HELLO_BYTES_MAX, Greeting, Proof
+from p2pmem_protocol.keys import SIGNATURE_BYTES, Key, check_form, signer_of
 from p2pmem_protocol.limits import LABEL_CHARS_MAX, ROSTER_PART_BYTES_MAX, SLUG_CHARS_MAX
-from p2pmem_protocol.names import GraphId, GraphName, NetworkId, check_slug
+from p2pmem_protocol.names import Address, GraphId, GraphName, NetworkId, check_slug
 from p2pmem_protocol.roster import HEADER_BYTES_MAX, Parts, SignedHeader
 
 INVITE_PREFIX: Final = "p2pmem1"
@@ -33,6 +38,7 @@ ADDRESS_CHARS_MAX: Final = 256
 TOKEN_BYTES: Final = 16
 HEADERS_MAX: Final = 10_000
 ANSWER_BYTES_MAX: Final = 4 * ROSTER_PART_BYTES_MAX
+_KEY_OF_TOKEN: Final = b"p2pmem invite"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,25 +112,53 @@ class Chain:
         raise RefusedError(Reason.BAD_SHAPE, "a roster chain is headers and four parts")
 
 
+def invite_key(token: bytes) -> Key:
+    """The key that a token makes. Who gives out the invite keeps its address alone."""
+    return Key(keccak256(_KEY_OF_TOKEN + token))
+
+
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """May I come in?"""
+    """May I come in? `entry` is empty without an invite, or 65 bytes signed with its key."""
 
     greeting: Greeting
     proof: Proof
     graph: GraphId
-    token: bytes
     label: str
+    entry: bytes = b""
     chain: Chain | None = None
 
-    def encode(self) -> bytes:
-        fields: dict[int, Value] = {
-            0: self.greeting.encode(),
-            1: self.proof.encode(),
-            2: self.graph,
-            3: self.token,
-            4: self.label,
+    def enter(self, token: bytes, peer: str) -> Ask:
+        """The same ask by `peer`, with the invite that has this token; without a token, the ask as it is."""
+        if not token:
+            return self
+        return replace(self, entry=invite_key(token).sign(self._entry_digest(peer)))
+
+    def entry_key(self, peer: str) -> Address | None:
+        """The address of the key that `peer`, who asks, used; None without an entry. That of no invite at all when the
+        entry was made for another peer, graph, moment or label, or other agents."""
+        if not self.entry:
+            return None
+        try:
+            return signer_of(self._entry_digest(peer), self.entry)
+        except RefusedError:
+            return None  # no key can have made it
+
+    def _entry_digest(self, peer: str) -> bytes:
+        values: dict[str, FieldValue] = {
+            "graph": self.graph,
+            "peer": peer,
+            "proof": self.proof.encode(),
+            "label": self.label,
+            "at": self.greeting.clock_ms,
         }
+        return digest(Struct.ENTER, values, self.greeting.network)
+
+    def encode(self) -> bytes:
+        fields: dict[int, Value] = {0: self.greeting.encode(), 1: self.proof.encode(), 2: self.graph}
+        if self.entry:
+            fields[3] = self.entry
+        fields[4] = self.label
         if self.chain is not None:
             fields[5] = self.chain.to_value()
         return cbor.encode(fields)
@@ -136,11 +170,13 @@ class Ask:
             greeting=Greeting.decode(reader.raw(0, HELLO_BYTES_MAX)),
             proof=Proof.decode(reader.raw(1, HELLO_BYTES_MAX), network, peer),
             graph=GraphId(reader.hash(2)),
-            token=reader.raw(3, TOKEN_BYTES),
             label=reader.text(4, LABEL_CHARS_MAX),
+            entry=reader.raw(3, SIGNATURE_BYTES, SIGNATURE_BYTES) if reader.has(3) else b"",
             chain=Chain.from_value(reader.nested(5)) if reader.has(5) else None,
         )
         reader.end()
+        if ask.entry:
+            check_form(ask.entry)
         return ask
 
 

@@ -10,7 +10,7 @@ from p2pmem_protocol import cbor
 from p2pmem_protocol.credential import DELEGATION_PREFIX, Carry, SignedActFor, SignedCarry
 from p2pmem_protocol.errors import Reason
 from p2pmem_protocol.hello import Greeting, Proof
-from p2pmem_protocol.join import INVITE_PREFIX, Answer, Ask, Chain, Invite, Reply
+from p2pmem_protocol.join import INVITE_PREFIX, Answer, Ask, Chain, Invite, Reply, invite_key
 from p2pmem_protocol.limits import CREDENTIAL_MS_MAX
 
 from scripts.vectors.common import (
@@ -49,8 +49,9 @@ def conversation() -> Json:
     chain = Chain((first().signed, roster.signed), roster.body.parts)
     invite = Invite(NETWORK, NAME, (f"/ip4/192.0.2.1/tcp/4001/p2p/{PEER}",), roster.id, bytes(range(16)))
     asks = (
-        ("with a token", Ask(greeting, proof, GRAPH, invite.token, "notes")),
-        ("with a chain", Ask(greeting, proof, GRAPH, b"", "", chain)),
+        ("without an invite", Ask(greeting, proof, GRAPH, "")),
+        ("with an invite", Ask(greeting, proof, GRAPH, "notes").enter(invite.token, PEER)),
+        ("with a chain", Ask(greeting, proof, GRAPH, "", chain=chain)),
     )
     answers = (
         ("no", Answer(Reply.NO)),
@@ -60,6 +61,7 @@ def conversation() -> Json:
     )
     for _, ask in asks:
         assert Ask.decode(ask.encode(), NETWORK, PEER) == ask
+    assert [ask.entry_key(PEER) for _, ask in asks] == [None, invite_key(invite.token).address, None]
     for _, answer in answers:
         assert Answer.decode(answer.encode()) == answer
     assert Invite.parse(str(invite)) == invite
@@ -79,16 +81,34 @@ def conversation() -> Json:
             misuse(it, SignedActFor.parse)
             for it in (*_damaged(DELEGATION_PREFIX, str(delegation())), str(_forged()), str(invite))
         ],
-        "asks": [{"name": name, "bytes": text(it.encode())} for name, it in asks],
+        "invite_key": str(invite_key(invite.token).address),
+        "asks": [{"name": name, "bytes": text(it.encode()), "entry_key": _entry_key(it)} for name, it in asks],
         "answers": [{"name": name, "bytes": text(it.encode())} for name, it in answers],
         "refused_greetings": _refused_greetings(greeting.encode()),
         "refused_proofs": _refused_proofs(proof),
+        "refused_asks": _refused_asks(asks[1][1]),
         "refused_answers": [
             refused("listed without a roster", Reason.BAD_SHAPE, cbor.encode({0: 1}), Answer.decode),
             refused("no, with a roster", Reason.BAD_SHAPE, changed(answers[2][1].encode(), {0: 0}), Answer.decode),
             refused("a reply that is none", Reason.BAD_FIELD, cbor.encode({0: 4}), Answer.decode),
         ],
     }
+
+
+def _entry_key(ask: Ask) -> str | None:
+    found = ask.entry_key(PEER)
+    return str(found) if found is not None else None
+
+
+def _refused_asks(good: Ask) -> list[Json]:
+    high_s = good.entry[:32] + b"\xff" * 32 + good.entry[64:]
+    cases = (
+        ("a token, as it stands", Reason.BAD_FIELD, changed(good.encode(), {3: bytes(range(16))})),
+        ("an entry that is empty", Reason.BAD_FIELD, changed(good.encode(), {3: b""})),
+        ("an entry with a high s", Reason.BAD_SIGNATURE, replace(good, entry=high_s).encode()),
+        ("a field too many", Reason.BAD_SHAPE, changed(good.encode(), {6: 0})),
+    )
+    return [refused(name, reason, data, lambda raw: Ask.decode(raw, NETWORK, PEER)) for name, reason, data in cases]
 
 
 def _damaged(prefix: str, whole: str) -> tuple[str, ...]:

@@ -230,6 +230,7 @@ STRUCT_VALUES: Final[dict[Struct, dict[str, FieldValue]]] = {
         "change": '{"m":2}',
         "approver": address("bob"),
     },
+    Struct.ENTER: {"graph": GRAPH, "peer": "12D3KooWExample", "proof": b"a proof", "label": "notes", "at": NOW_MS},
 }
 
 

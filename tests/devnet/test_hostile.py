@@ -131,7 +131,8 @@ class Hostile:
         else:
             token = random.choice((b"", bytes(16)))
             greeting = Greeting.ours(NETWORK, self.now_ms)
-            said = [Ask(greeting=greeting, proof=self.proof(), graph=self.graph, token=token, label="x").encode()]
+            ask = Ask(greeting, self.proof(), self.graph, "x").enter(token, self._network.peer_id)
+            said = [ask.encode()]
         if random.random() < 0.8:
             at = random.randrange(len(said))
             said[at] = self._changed(said[at])

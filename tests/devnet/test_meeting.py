@@ -14,7 +14,6 @@ from p2pmem_jobs import InlineBlocking
 from p2pmem_protocol.errors import MisuseError, OutsideError, Reason
 from p2pmem_protocol.hello import RELAY_PROTOCOL
 from p2pmem_protocol.join import Invite
-from p2pmem_protocol.names import GraphName
 
 from p2pmem.face import MemberChange, NewGraph, NewMember
 from p2pmem.keyring import Keyring
@@ -22,13 +21,10 @@ from p2pmem.net.framing import encode_frames
 from p2pmem.net.memory_wire import Link
 from p2pmem.node import NodeSettings, Surroundings, open_node
 from p2pmem.services.join_streams import RELAY_S
+from tests.devnet.asking import owner_behind_nat, sessions
 
 BARE = pytest.mark.cluster(n=1, found=False)
 THREE = pytest.mark.cluster(n=3)
-
-
-def sessions(node: ClusterNode) -> set[str]:
-    return {it.peer for it in node.inside.services.sessions.all()}
 
 
 async def star(cluster: Cluster) -> tuple[ClusterNode, list[ClusterNode]]:
@@ -58,24 +54,6 @@ async def test_one_reachable_member_in_the_middle_is_enough(cluster: Cluster) ->
     await cluster.restart(middle)
     await cluster.advance(minutes=2)
     await cluster.until_seen(asset, *cluster.nodes)
-
-
-async def owner_behind_nat(cluster: Cluster) -> tuple[ClusterNode, ClusterNode]:
-    """A graph whose owner only dials, and a member in the middle that can be reached."""
-    (middle,) = cluster.nodes
-    owner = await cluster.add("owner", listens=False)
-    members = (NewMember(str(middle.address), ("writer",), "middle"),)
-    cluster.graph = (await owner.face.found(NewGraph("mine", members=members))).graph
-    peer = await owner.inside.network.connect(middle.inside.network.addresses()[0], expected=None)
-    chain = owner.inside.ledger.graph(GraphName.parse(cluster.graph).id)
-    assert chain.head is not None
-    await middle.inside.services.joining._rosters.adopt(
-        chain.name, chain.headers.chain_to(chain.head.id), chain.head.body.parts
-    )
-    owner.inside.exchange.dialer.want(middle.inside.network.addresses()[0])
-    await cluster.settled()
-    assert sessions(owner) == {peer}
-    return middle, owner
 
 
 @BARE

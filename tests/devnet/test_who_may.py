@@ -146,10 +146,10 @@ async def transcript(network: MemoryNetwork, node: ClusterNode, graph: GraphId, 
     heard.append(await say(network, peer, MEMBER_PROTOCOL, greeting.encode()))
     heard.append(await say(network, peer, MEMBER_PROTOCOL))
     for token in (b"", bytes(16)):
-        ask = Ask(greeting=greeting, proof=proof, graph=graph, token=token, label="mallory")
+        ask = Ask(greeting, proof, graph, "mallory").enter(token, network.peer_id)
         heard.append(await say(network, peer, JOIN_PROTOCOL, ask.encode()))
     for chain in chains_of_nothing():
-        ask = Ask(greeting=greeting, proof=proof, graph=graph, token=b"", label="mallory", chain=chain)
+        ask = Ask(greeting, proof, graph, "mallory", chain=chain)
         heard.append(await say(network, peer, JOIN_PROTOCOL, ask.encode()))
     still = b"connected" if peer in network.connected() else b"disconnected"
     heard.append(await say(network, peer, RELAY_PROTOCOL, b"12D3KooWsomebody", ask.encode()))

@@ -20,10 +20,20 @@ from p2pmem_protocol.hello import (
     clocks_agree,
     may_speak,
 )
-from p2pmem_protocol.join import ANSWER_BYTES_MAX, INVITE_CHARS_MAX, INVITE_PREFIX, Answer, Ask, Chain, Invite, Reply
+from p2pmem_protocol.join import (
+    ANSWER_BYTES_MAX,
+    INVITE_CHARS_MAX,
+    INVITE_PREFIX,
+    Answer,
+    Ask,
+    Chain,
+    Invite,
+    Reply,
+    invite_key,
+)
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.limits import CONTENT_BYTES_MAX, FUTURE_MS_MAX, ITEM_BYTES_MAX
-from p2pmem_protocol.names import network_id
+from p2pmem_protocol.names import GraphId, network_id
 from p2pmem_protocol.roster import HEADER_BYTES_MAX
 
 from tests.protocol.world import DAY, GRAPH, HOUR, NAME, NETWORK, T0, W, act_for, address, key, roster
@@ -160,10 +170,46 @@ CHAIN = Chain((FIRST.signed, roster({"alice": W, "bob": W}, parent=FIRST).signed
 def test_a_question_and_an_answer_are_read_as_they_were_written() -> None:
     proof = Proof((carry("alice"),))
     for chain in (None, CHAIN):
-        ask = Ask(OURS, proof, GRAPH, b"t" * 16, "Alice", chain)
-        assert Ask.decode(ask.encode(), NETWORK, PEER) == ask
+        for token in (b"", b"t" * 16):
+            ask = Ask(OURS, proof, GRAPH, "Alice", chain=chain).enter(token, PEER)
+            assert Ask.decode(ask.encode(), NETWORK, PEER) == ask
     for answer in (Answer(Reply.NO), Answer(Reply.WAITING), Answer(Reply.LISTED, CHAIN), Answer(Reply.OPEN, CHAIN)):
         assert Answer.decode(answer.encode()) == answer
+
+
+TOKEN = bytes(range(16))
+
+
+def test_an_entry_is_good_for_the_ask_that_it_was_made_for_and_for_no_other() -> None:
+    ask = Ask(OURS, Proof((carry("alice"),)), GRAPH, "Alice").enter(TOKEN, PEER)
+    assert ask.entry_key(PEER) == invite_key(TOKEN).address != invite_key(bytes(16)).address
+    others = (
+        replace(ask, greeting=replace(OURS, clock_ms=T0 + 1)),
+        replace(ask, greeting=replace(OURS, network=network_id("other"))),
+        replace(ask, proof=Proof((carry("bob"),))),
+        replace(ask, proof=Proof((carry("alice"), carry("bob")))),
+        replace(ask, graph=GraphId(bytes(32))),
+        replace(ask, label="Alicia"),
+    )
+    for other in others:
+        assert other.entry_key(PEER) != invite_key(TOKEN).address
+    assert ask.entry_key("12D3KooWother") != invite_key(TOKEN).address
+    assert replace(ask, chain=CHAIN).entry_key(PEER) == invite_key(TOKEN).address
+
+
+def test_an_ask_does_not_tell_the_token() -> None:
+    ask = Ask(OURS, Proof((carry("alice"),)), GRAPH, "Alice").enter(TOKEN, PEER)
+    assert TOKEN not in ask.encode()
+    assert invite_key(TOKEN).secret not in ask.encode()
+
+
+def test_without_a_token_there_is_no_entry_and_one_that_no_key_can_have_made_is_not_good() -> None:
+    ask = Ask(OURS, Proof((carry("alice"),)), GRAPH, "Alice")
+    assert ask.enter(b"", PEER) is ask
+    assert ask.entry_key(PEER) is None
+    no_point = (5).to_bytes(32) + (1).to_bytes(32) + b"\x1b"
+    read = Ask.decode(replace(ask, entry=no_point).encode(), NETWORK, PEER)
+    assert read.entry_key(PEER) is None
 
 
 def test_a_roster_comes_with_listed_and_open_and_with_nothing_else() -> None:
@@ -193,9 +239,11 @@ def test_a_chain_has_from_one_header_to_so_many_each_of_a_bounded_length(monkeyp
 
 
 def test_a_question_is_as_strict_as_what_it_holds() -> None:
-    data = Ask(OURS, Proof((carry("alice"),)), GRAPH, b"", "").encode()
+    data = Ask(OURS, Proof((carry("alice"),)), GRAPH, "").encode()
     assert refused(lambda: Ask.decode(changed(data, {6: 0}), NETWORK, PEER)) is Reason.BAD_SHAPE
-    assert refused(lambda: Ask.decode(changed(data, {3: bytes(17)}), NETWORK, PEER)) is Reason.BAD_FIELD
+    for entry in (b"", bytes(16), bytes(64), bytes(66)):
+        assert refused(lambda entry=entry: Ask.decode(changed(data, {3: entry}), NETWORK, PEER)) is Reason.BAD_FIELD  # type: ignore[misc]
+    assert refused(lambda: Ask.decode(changed(data, {3: bytes(65)}), NETWORK, PEER)) is Reason.BAD_SIGNATURE
     assert refused(lambda: Ask.decode(changed(data, {4: "a" * 65}), NETWORK, PEER)) is Reason.BAD_FIELD
     assert refused(lambda: Ask.decode(changed(data, {5: []}), NETWORK, PEER)) is Reason.BAD_SHAPE
     for read in (Answer.decode, lambda data: Ask.decode(data, NETWORK, PEER)):
@@ -206,7 +254,7 @@ def test_a_long_chain_is_read() -> None:
     answer = Answer(Reply.LISTED, Chain(CHAIN.headers * 100, CHAIN.parts))
     assert len(answer.encode()) > ITEM_BYTES_MAX
     assert Answer.decode(answer.encode()) == answer
-    ask = Ask(OURS, Proof((carry("alice"),)), GRAPH, b"", "", answer.chain)
+    ask = Ask(OURS, Proof((carry("alice"),)), GRAPH, "", chain=answer.chain)
     assert Ask.decode(ask.encode(), NETWORK, PEER) == ask
 
 

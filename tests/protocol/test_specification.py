@@ -145,6 +145,7 @@ def wrong() -> Iterator[tuple[str, dict[str, Any]]]:
     yield from (("roster-header", it) for it in VECTORS["rosters"]["refused_headers"])
     yield from ((it["part"], it) for it in VECTORS["rosters"]["refused_parts"])
     yield from (("greeting", it) for it in VECTORS["conversation"]["refused_greetings"])
+    yield from (("ask", it) for it in VECTORS["conversation"]["refused_asks"])
     yield from (("answer", it) for it in VECTORS["conversation"]["refused_answers"])
 
 
@@ -152,7 +153,7 @@ ALWAYS = {"bad-shape", "bad-version", "not-cbor", "not-deterministic", "trailing
 # Between two fields, or about order: beyond a grammar.
 BEYOND = re.compile(
     r"order|twice|verifier of the quorum|delegation|previous root|without one|M above|M of 0|default life|fewer|"
-    r"term|version 2|ends as it begins|owner|characters|sub-graph|kinds"
+    r"term|version 2|ends as it begins|owner|characters|sub-graph|kinds|high s"
 )
 
 

@@ -157,7 +157,8 @@ Roster(bytes32 graph,uint32 version,uint32 term,bytes32 parent,uint32 parentTerm
 RegisterQuorum(bytes32 graph,bytes32 quorum,uint32 serial)
 ActFor(address principal,address agent,uint32 serial,string label,uint8 rights)
 Carry(address agent,string peer,uint32 serial,uint64 until)
-Prepare(bytes32 graph,bytes32 parent,string change,address approver)`.split("\n");
+Prepare(bytes32 graph,bytes32 parent,string change,address approver)
+Enter(bytes32 graph,string peer,bytes proof,string label,uint64 at)`.split("\n");
 export const STRUCTS = Object.fromEntries(TYPES.map((written) => {
   const [, name, fields] = /^(\w+)\((.*)\)$/.exec(written);
   return [name, { written, fields: fields.split(",").map((field) => ({ type: field.split(" ")[0], name: field.split(" ")[1] })) }];
@@ -167,11 +168,17 @@ export const digest = (network, struct, values) =>
   ethers.TypedDataEncoder.hash(domain(network), { [struct]: STRUCTS[struct].fields }, values);
 
 const ORDER = 0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141n;
-export function checkSignature(signed, written, signer) {
+export function checkForm(written) {
   if (written.length !== 132) refuse(30, "length");
   const r = BigInt(written.slice(0, 66)), s = BigInt("0x" + written.slice(66, 130)), v = parseInt(written.slice(130), 16);
   if (r === 0n || r >= ORDER || s === 0n || s > ORDER / 2n || (v !== 27 && v !== 28)) refuse(30, "form");
-  let found;
-  try { found = ethers.recoverAddress(signed, written).toLowerCase(); } catch { refuse(30, "no point"); }
+  return written;
+}
+export function signerOf(signed, written) {
+  checkForm(written);
+  try { return ethers.recoverAddress(signed, written).toLowerCase(); } catch { refuse(30, "no point"); }
+}
+export function checkSignature(signed, written, signer) {
+  const found = signerOf(signed, written);
   if (found !== signer) refuse(31, `${found} is not ${signer}`);
 }

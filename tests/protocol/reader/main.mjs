@@ -204,7 +204,14 @@ const FILES = {
     holds("delegation", () => same(talk.readDelegation(v.delegation.text), v.delegation.fields));
     for (const word of v.delegations_refused) refused(word, () => talk.readDelegation(word));
     for (const word of v.invites_refused) refused(word, () => talk.readInvite(word));
-    for (const { name, bytes } of v.asks) holds(name, () => { again(bytes); const ask = talk.readAsk(getBytes(bytes)); talk.checkProof(getBytes(ask.proof), network, v.peer, v.now), isChain(ask.chain); });
+    holds("the key of the invite", () => same(talk.inviteKey(v.invite.fields.token), v.invite_key));
+    for (const { name, bytes, entry_key } of v.asks) holds(name, () => {
+      again(bytes);
+      const ask = talk.readAsk(getBytes(bytes));
+      talk.checkProof(getBytes(ask.proof), network, v.peer, v.now), isChain(ask.chain);
+      same(talk.entryKey(ask, network, v.peer), entry_key);
+    });
+    for (const { name, bytes, code } of v.refused_asks) refused(name, () => talk.readAsk(getBytes(bytes)), code);
     for (const { name, bytes } of v.answers) holds(name, () => { again(bytes); isChain(talk.readAnswer(getBytes(bytes)).chain); });
     for (const { name, bytes, code } of v.refused_greetings) refused(name, () => talk.readGreeting(getBytes(bytes)), code);
     for (const { name, bytes, code } of v.refused_proofs) refused(name, () => talk.checkProof(getBytes(bytes), network, v.peer, v.now), code);

@@ -1,8 +1,8 @@
 // Hello, invites, join (README.md 12), messages between members (13, 14) and reconciliation (14.1)
 
 import {
-  TIME_MAX, address, bytes, checkSignature, decode, digest, encode, getBytes, hash, hexlify, inOrder, inside, instant, integer, keccak256, label, list, map, positive,
-  refuse, sha256, signature, slug, text, toUtf8Bytes, tuple, uint32, uint64, concat,
+  TIME_MAX, address, bytes, checkForm, checkSignature, decode, digest, encode, ethers, getBytes, hash, hexlify, inOrder, inside, instant, integer, keccak256, label, list, map,
+  positive, refuse, sha256, signature, signerOf, slug, text, toUtf8Bytes, tuple, uint32, uint64, concat,
 } from "./base.mjs";
 import { actFor, delegation } from "./items.mjs";
 import { readHeader } from "./rosters.mjs";
@@ -59,9 +59,16 @@ const chain = (v) => {
   headers.forEach((header) => readHeader(getBytes(header)));
   return { headers, parts };
 };
+const entry = (v) => checkForm(signature(v));
 export const readAsk = (data) => map({
-  0: ["greeting", inside(greeting, 65536)], 1: ["proof", inside(proof, 65536)], 2: ["graph", hash], 3: ["token", bytes(0, 16)], 4: ["label", label], 5: ["chain", chain, true],
+  0: ["greeting", inside(greeting, 65536)], 1: ["proof", inside(proof, 65536)], 2: ["graph", hash], 3: ["entry", entry, true], 4: ["label", label], 5: ["chain", chain, true],
 })(decode(data, 512 * 1024));
+export const inviteKey = (token) => ethers.computeAddress(keccak256(concat([toUtf8Bytes("p2pmem invite"), token]))).toLowerCase();
+export function entryKey(ask, network, peer) {
+  if (!("entry" in ask)) return null;
+  const { graph, proof, label, greeting } = ask;
+  return signerOf(digest(network, "Enter", { graph, peer, proof, label, at: readGreeting(getBytes(greeting)).clock }), ask.entry);
+}
 export function readAnswer(data) {
   const answer = map({ 0: ["reply", integer(0, 3)], 1: ["chain", chain, true] })(decode(data, 32 * 2 ** 20));
   return "chain" in answer === [1, 3].includes(answer.reply) ? answer : refuse(20);
