@@ -6,7 +6,7 @@ Importing this module imports web3 (most of a second), so only who opens a chain
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -46,6 +46,7 @@ from p2pmem.chain.seam import (
     Chain,
     ChainSettings,
     ChainStatistics,
+    F,
     Head,
     QuorumFact,
     QuorumPreimage,
@@ -64,6 +65,7 @@ log = logging.getLogger(__name__)
 
 GAS_MAX = 15_000_000
 PROOF_LENGTH_MAX = 64
+ANCHORED = bytes(keccak(text="Anchored(bytes32,address,uint32)"))
 
 
 @asynccontextmanager
@@ -383,6 +385,19 @@ class EvmChain:
 
     # What the contract holds
 
+    async def settled(self, ask: Callable[[], Awaitable[F | None]]) -> F | None:
+        pause_seconds = self.settings.poll_seconds
+        # Not what is sent later: somebody who sends with the same key all the time would be waited for without end.
+        sent = await self._count(self.sender, "pending")
+        while await self._count(self.sender, "latest") < sent:
+            await trio.sleep(pause_seconds)
+            sent = min(sent, await self._count(self.sender, "pending"))
+        while True:
+            fact = await ask()
+            if fact is None or fact.confirmations >= self.settings.confirmations:
+                return fact
+            await trio.sleep(pause_seconds)
+
     async def anchored(self, batch_root: bytes) -> AnchorFact | None:
         expect_bytes(batch_root, HASH_BYTES, "the root of a batch")
         await self.check()
@@ -391,6 +406,18 @@ class EvmChain:
         if block_number == 0:
             return None
         return AnchorFact(batch_root, block_number, max(1, head.number - block_number + 1))
+
+    async def anchoring_transaction(self, fact: AnchorFact) -> bytes | None:
+        with self._asking("eth_getLogs"):
+            found = await self._web3.eth.get_logs(
+                {
+                    "fromBlock": fact.block_number,
+                    "toBlock": fact.block_number,
+                    "address": to_checksum_address(self.settings.contract),
+                    "topics": [HexBytes(ANCHORED), HexBytes(fact.root)],
+                }
+            )
+            return hash32(found[0]["transactionHash"]) if found else None
 
     async def proves_anchored(self, batch_root: bytes, seal_digest: bytes, proof: Sequence[bytes]) -> bool:
         if len(proof) > PROOF_LENGTH_MAX:

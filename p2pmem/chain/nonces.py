@@ -1,8 +1,8 @@
 """Which nonce the next transaction of a sender takes.
 
 The chain knows what it has seen; this object knows what was promised since. A nonce is reserved when a transaction is
-prepared, and free again when the chain has counted past it or when the transaction is given up unsent. The lowest free
-one is taken: a gap would hold up everything behind it.
+prepared, and free again when the chain has counted past it or when the transaction is given up. The lowest free one is
+taken: a gap would hold up everything behind it.
 
 A reservation lives in memory only. After a restart the owner of a stored transaction sends it again, which reserves
 its nonce (`adopt`); should another have taken it meanwhile, one of the two is mined and the other is found REPLACED.

@@ -10,7 +10,9 @@ Rules for a caller that must not act twice:
    another with the same nonce; store it too, and pass all of them to `look_up`.
 3. UNKNOWN does not mean that it will not happen: send the same bytes again. Only REPLACED means that none of them will
    be mined (but by a reorganisation deeper than the confirmations asked for); then prepare anew.
-4. What counts for an anchor is the root, not the transaction: whoever anchored it, `anchored` says so.
+4. What counts for an anchor is the root, not the transaction: whoever anchored it, `anchored` says so. The same for a
+   quorum and an attestation. So look there, by `settled`, before anything is signed: the file of the caller may be a
+   backup of a time before it signed the first one.
 5. A mined transaction may be un-mined. Below the confirmations that a caller waits for, a fact is news, not truth.
 
 Addresses are 20 bytes; hashes, roots and ids 32. Amounts of money are in wei.
@@ -18,10 +20,10 @@ Addresses are 20 bytes; hashes, roots and ids 32. Amounts of money are in wei.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, unique
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from p2pmem_protocol.errors import MisuseError
 
@@ -224,6 +226,17 @@ class ChainStatistics:
     reserved_nonces: int
 
 
+class Deep(Protocol):
+    """Something found on the chain."""
+
+    @property
+    def confirmations(self) -> int:
+        """1 in the newest block."""
+
+
+F = TypeVar("F", bound=Deep)
+
+
 class HeadSource(Protocol):
     """The two questions that following a chain needs."""
 
@@ -263,7 +276,11 @@ class Chain(HeadSource, Protocol):
         """The same effect (same nonce, same call) with a higher bid, for one that stays pending. Nothing is sent."""
 
     def release(self, transaction: SignedTransaction) -> None:
-        """Give a prepared transaction's nonce back. Only for one that was never sent."""
+        """Forget that a prepared transaction has its nonce: its caller gives it up, or may come back to it.
+
+        What was sent the chain counts itself. What was not, and is sent later, may find that another one took its
+        nonce: REPLACED.
+        """
 
     async def send(self, transaction: SignedTransaction) -> SendOutcome:
         """Hand it to the chain. Idempotent."""
@@ -276,8 +293,17 @@ class Chain(HeadSource, Protocol):
     ) -> TransactionFact:
         """Return when the effect is this many blocks deep, or REPLACED. What the chain lost is sent again meanwhile."""
 
+    async def settled(self, ask: Callable[[], Awaitable[F | None]]) -> F | None:
+        """What `ask` finds when all that this sender had sent is in a block, or gone; and what it finds deep enough.
+
+        None is the word that nobody has done it: a transaction of ours that is still on its way would be done twice.
+        """
+
     async def anchored(self, batch_root: bytes) -> AnchorFact | None:
         """Whether anybody anchored a root, as the newest block has it."""
+
+    async def anchoring_transaction(self, fact: AnchorFact) -> bytes | None:
+        """The hash of the transaction that anchored a root first; None when the server does not know it any more."""
 
     async def proves_anchored(self, batch_root: bytes, seal_digest: bytes, proof: Sequence[bytes]) -> bool:
         """Ask the contract whether a seal is in an anchored batch."""

@@ -1,6 +1,7 @@
 """anchor: put a batch of seal digests on the chain.
 
     collect   wait a moment for company; take what waits to be anchored; build the tree of seal digests
+    look      is the root on the chain already, from before a backup was put back, say? Then nothing is sent
     sign      sign the transaction and store it with its hash, before anything is sent
     send      an outside effect: intended on disk, looked up after a crash, sent again only if it is not there
     confirm   wait for confirmations
@@ -28,11 +29,11 @@ from p2pmem.ledger.ledger import ChainFact, Ledger
 from p2pmem.services.chain_facts import ChainFacts
 from p2pmem.services.signing import Signing
 from p2pmem.work.outgoing import RETRY, Outgoing, Ready, classify_error
-from p2pmem.work.transacting import transact
+from p2pmem.work.transacting import NO_HASH, OnChain, transact
 from p2pmem.work.verifying import SubjectArgs, seal_digest, version_view
 
 if TYPE_CHECKING:
-    from p2pmem.chain.seam import Chain, SignedTransaction
+    from p2pmem.chain.seam import Chain
 
 COMPANY_S: Final = 0.3
 
@@ -92,18 +93,19 @@ class AnchoringJobs:
         await ctx.sleep("company", COMPANY_S)
         batch = await ctx.step("collect", lambda: self._collect(graph), returns=Collected)
         if not batch.versions:
-            return AnchorResult(bytes(32), 0, bytes(32), 0)
+            return AnchorResult(bytes(32), 0, NO_HASH, 0)
         tree = Tree.of_values(batch.digests)
 
-        async def found() -> int | None:
-            anchored = await self._chain.anchored(tree.root)
-            return anchored.block_number if anchored else None
+        async def found() -> OnChain | None:
+            fact = await self._chain.anchored(tree.root)
+            if fact is None:
+                return None
+            by = await self._chain.anchoring_transaction(fact)
+            return OnChain(fact.block_number, fact.confirmations, by or NO_HASH)
 
-        transaction, block = await transact(
-            ctx, self._chain, lambda: self._chain.prepare_anchor(tree.root, tree.leaf_count), found
-        )
-        await self._admit(ctx, graph, Address(args.agent), batch, tree, transaction, block)
-        return AnchorResult(tree.root, tree.leaf_count, transaction.hash, block)
+        done = await transact(ctx, self._chain, lambda: self._chain.prepare_anchor(tree.root, tree.leaf_count), found)
+        await self._admit(ctx, graph, Address(args.agent), batch, tree, done)
+        return AnchorResult(tree.root, tree.leaf_count, done.transaction, done.block)
 
     def _collect(self, graph: LedgerGraph) -> Collected:
         now_ms = self._ledger.clock.now_ms()
@@ -123,16 +125,17 @@ class AnchoringJobs:
         agent: Address,
         batch: Collected,
         tree: Tree,
-        transaction: SignedTransaction,
-        block: int,
+        done: OnChain,
     ) -> None:
-        fact = ChainFact(tree.root, self._chain_id, Anchored.CONFIRMED.value, transaction.hash, block)
+        fact = ChainFact(tree.root, self._chain_id, Anchored.CONFIRMED.value, done.transaction, done.block)
 
         def make() -> Ready:
             assets = tuple(
                 AnchoredAsset(subject.key, tree.prove(index).hashes) for index, subject in enumerate(batch.versions)
             )
-            body = Anchor(tree.root, tree.leaf_count, self._chain_id, self._contract, transaction.hash, block, assets)
+            body = Anchor(
+                tree.root, tree.leaf_count, self._chain_id, self._contract, done.transaction, done.block, assets
+            )
             item = self._signing.envelope(graph, agent, Kind.ANCHOR, body)
             return Ready(item, rows=lambda connection: write_fact(connection, fact, self._ledger.clock.now_ms()))
 

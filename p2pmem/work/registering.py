@@ -28,7 +28,7 @@ from p2pmem.ledger.ledger import Ledger
 from p2pmem.services.certifying import Certifying
 from p2pmem.services.chain_facts import ChainFacts
 from p2pmem.work.outgoing import RETRY, classify_error
-from p2pmem.work.transacting import transact
+from p2pmem.work.transacting import DEEP_ENOUGH, OnChain, transact
 from p2pmem.work.verifying import SubjectArgs, reference_of, version_view
 
 if TYPE_CHECKING:
@@ -123,9 +123,6 @@ class RegisteringJobs:
         from p2pmem.chain.seam import QuorumPreimage, QuorumRegistration
 
         graph = self._ledger.graph(GraphId(args.graph))
-        known = await self._chain.quorum_of(graph.id)
-        if known is not None and known.serial >= args.serial and not ctx.is_done("sign-1"):
-            return RegisteredResult(known.serial, bytes(32), 0)
         registration = QuorumRegistration(
             creator=bytes(graph.name.creator),
             slug_hash=keccak256(graph.name.slug.encode()),
@@ -133,14 +130,14 @@ class RegisteringJobs:
             signature=args.signature,
         )
 
-        async def found() -> int | None:
+        async def found() -> OnChain | None:
             fact = await self._chain.quorum_of(graph.id)
-            return 0 if fact is not None and fact.serial >= args.serial else None
+            if fact is None or fact.serial < args.serial:
+                return None
+            return OnChain(0, DEEP_ENOUGH)  # the contract keeps no block of a quorum
 
-        transaction, block = await transact(
-            ctx, self._chain, lambda: self._chain.prepare_register_quorum(registration), found
-        )
-        return RegisteredResult(args.serial, transaction.hash, block)
+        done = await transact(ctx, self._chain, lambda: self._chain.prepare_register_quorum(registration), found)
+        return RegisteredResult(args.serial, done.transaction, done.block)
 
     # attest
 
@@ -162,17 +159,20 @@ class RegisteringJobs:
             if isinstance(it := evidence.statement, Verdict)
         ]
 
-        async def found() -> int | None:
+        async def found() -> OnChain | None:
+            # What an earlier quorum approved is another statement; the contract holds only the newest of them.
             fact = await self._chain.attestation_of(subject)
-            return fact.block_number if fact is not None else None
+            if fact is None or fact.serial < certificate.quorum.serial:
+                return None
+            return OnChain(fact.block_number, fact.confirmations)
 
-        transaction, block = await transact(
+        done = await transact(
             ctx,
             self._chain,
             lambda: self._chain.prepare_attest(subject, _preimage(certificate.quorum), approvals),
             found,
         )
-        return AttestedResult(reference_of(key), len(approvals), transaction.hash, block)
+        return AttestedResult(reference_of(key), len(approvals), done.transaction, done.block)
 
     def _certificate(self, graph: LedgerGraph, key: VersionKey) -> Certificate:
         view = version_view(graph, key, self._ledger.clock.now_ms())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
@@ -12,14 +12,16 @@ import pytest
 import trio
 from eth_account import Account
 from eth_utils.crypto import keccak
-from p2pmem_jobs import Context, InlineBlocking, Job, Queue, State, TrioClock, open_database
+from p2pmem_jobs import Context, InlineBlocking, Job, Queue, State, TransientError, TrioClock, open_database
+from p2pmem_jobs.database import no_crash
 from p2pmem_protocol.errors import OutsideError
 from trio.testing import MockClock
 
+from p2pmem.chain.nonces import Nonces
 from p2pmem.chain.seam import Chain, Head, SendOutcome, SignedTransaction, TransactionFact, TransactionState
 from p2pmem.chain.transactions import Fees, sign
 from p2pmem.work.outgoing import RETRY, classify_error
-from p2pmem.work.transacting import transact
+from p2pmem.work.transacting import OnChain, transact
 
 PAYER = Account.from_key(keccak(text="payer"))
 START_MS = 1_800_000_000_000
@@ -45,11 +47,24 @@ class FakeChain:
     takes: bool = True
     pool: Counter[bytes] = field(default_factory=Counter)
     prepared: int = 0
+    nonces: Nonces = field(default_factory=Nonces)
+    before: OnChain | None = None
+    """What somebody has done before."""
+
+    async def found(self) -> OnChain | None:
+        return self.before
+
+    async def settled(self, ask: Callable[[], Awaitable[OnChain | None]]) -> OnChain | None:
+        return await ask()
 
     async def prepare(self) -> SignedTransaction:
         self.prepared += 1
+        nonce = self.nonces.take(len(self.pool))
         fees = Fees(2_000_000_007, 7)
-        return sign(PAYER, chain_id=31337, nonce=self.prepared, to=b"\x11" * 20, data=b"", gas=100_000, fees=fees)
+        return sign(PAYER, chain_id=31337, nonce=nonce, to=b"\x11" * 20, data=b"", gas=100_000, fees=fees)
+
+    def release(self, transaction: SignedTransaction) -> None:
+        self.nonces.release(transaction.nonce)
 
     async def send(self, transaction: SignedTransaction) -> SendOutcome:
         if self.takes:
@@ -73,17 +88,14 @@ class FakeChain:
 
 
 @asynccontextmanager
-async def running(chain: FakeChain) -> AsyncIterator[Queue]:
+async def running(chain: FakeChain, crash_point: Callable[[str], None] = no_crash) -> AsyncIterator[Queue]:
     async with open_database(":memory:", blocking=InlineBlocking()) as database:
-        queue = Queue(database, clock=TrioClock(START_MS))
-
-        async def found() -> int | None:
-            return None
+        queue = Queue(database, clock=TrioClock(START_MS), crash_point=crash_point)
 
         @queue.handler("anchor", version=1, retry=RETRY, classify=classify_error, concurrency=1)
         async def anchor(context: Context, args: Put) -> Done:
-            transaction, block = await transact(context, cast("Chain", chain), chain.prepare, found)
-            return Done(transaction.hash, block)
+            done = await transact(context, cast("Chain", chain), chain.prepare, chain.found)
+            return Done(done.transaction, done.block)
 
         async with queue.run():
             yield queue
@@ -144,3 +156,32 @@ async def test_a_retry_of_what_a_person_called_failed_looks_for_the_same_transac
         chain.answers = True
         done = await (await queue.retry(job.id)).result()
     assert (chain.prepared, dict(chain.pool)) == (1, {done.transaction: 1})
+
+
+async def test_what_is_on_the_chain_already_is_neither_signed_nor_sent(autojump_clock: MockClock) -> None:
+    chain = FakeChain(before=OnChain(5, 3, b"\x05" * 32))
+    async with running(chain) as queue:
+        done = await (await queue.submit("anchor", Put(bytes(32)))).result()
+        assert done == Done(b"\x05" * 32, 5)
+    assert (chain.prepared, chain.pool.total()) == (0, 0)
+
+
+@pytest.mark.parametrize("point", ["sign-1/unstored", "send-1/before", "send-1/intended"])
+async def test_a_transaction_that_was_signed_and_not_sent_keeps_no_nonce(autojump_clock: MockClock, point: str) -> None:
+    """What has a higher nonce waits for it, and it may never come: its job may be cancelled before it runs again."""
+    chain = FakeChain()
+    left = [f"anchor/{point}"]
+
+    def fail(name: str) -> None:
+        if name in left:
+            left.remove(name)
+            raise TransientError("not now")
+
+    async with running(chain, fail) as queue:
+        job = await queue.submit("anchor", Put(bytes(32)))
+        async for event in queue.watch(job.id):
+            if "not now" in event.reason:
+                break
+        assert len(chain.nonces) == 0
+        await job.result()
+    assert chain.pool.total() == 1
