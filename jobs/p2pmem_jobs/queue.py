@@ -108,6 +108,11 @@ class Queue:
 
         return register
 
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds that have a handler."""
+        return frozenset(self._handlers)
+
     # Running
 
     @asynccontextmanager
