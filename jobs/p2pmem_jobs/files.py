@@ -4,6 +4,9 @@ Beside `name` lie SQLite's `name-wal` and `name-shm`, and `name.lock`. The lock 
 it runs, whatever kills it; it says who that is, and how often the file was opened. It is never removed: a lock on a
 file that somebody else just removed guards nothing.
 
+The file itself is locked too, because a file that is moved while it is open has another name, and beside that no lock.
+One with a second hard link is refused: under its other name it has another log, and what is in the first would be lost.
+
 A file that is older than its lock file says was put back from a backup. `restores` counts that, in the file, so that
 every component can tell whether it has dealt with it. SQLite would write the log of the file that was there before into
 the one that was put back: each opening begins with an empty log, so that a log beside a file that knows nothing of the
@@ -94,7 +97,7 @@ def _damaged(name: str, what: str) -> str:
 class Files:
     """The open file: the writer's connection, the one for inline reads, those for slow reads, and the lock."""
 
-    def __init__(self, path: Path | None, lock_fd: int | None, connections: list[sqlite3.Connection]) -> None:
+    def __init__(self, path: Path | None, lock_fds: list[int], connections: list[sqlite3.Connection]) -> None:
         self.path = path
         self.name = MEMORY if path is None else str(path)
         self.restores = 0
@@ -103,7 +106,7 @@ class Files:
         self.writer_lock = threading.RLock()
         self._reader = readers[0] if readers else self.writer
         self._slow_readers = readers[1:]
-        self._lock_fd = lock_fd
+        self._lock_fds = lock_fds
         self._lent = False
         self._reading = False
         self.writer.set_authorizer(self._authorise)
@@ -214,9 +217,9 @@ class Files:
         readers = [self._reader, *self._slow_readers] if self._reader is not self.writer else []
         for connection in (*readers, self.writer):
             connection.close()
-        if self._lock_fd is not None:
-            os.close(self._lock_fd)
-            self._lock_fd = None
+        # After the connections: as long as they are open, closing any descriptor of the file would take SQLite's locks.
+        while self._lock_fds:
+            os.close(self._lock_fds.pop())
 
 
 def open_files(path: Path | None, slow_readers: int, wal_bytes: int) -> Files:
@@ -233,26 +236,28 @@ def open_files(path: Path | None, slow_readers: int, wal_bytes: int) -> Files:
         lock_fd = _lock(path)
     except OSError as error:
         raise _unopened(path, error) from error
+    lock_fds = [lock_fd]
     connections: list[sqlite3.Connection] = []
     try:
         if not path.exists():
             _sign_lock(lock_fd, generation=0)
         opened_before = _generation_beside(lock_fd)
+        lock_fds.append(_lock_file_itself(path))
         _check(path, opened_before)
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
         for number in range(2 + slow_readers):
             connections.append(_connect(str(path)))
             if number == 0:
                 _prepare_writer(connections[0], wal_bytes)
             else:
                 connections[-1].execute("PRAGMA query_only = ON")
-        files = Files(path, lock_fd, connections)
+        files = Files(path, lock_fds, connections)
         generation, files.restores = _begin_generation(files.writer, opened_before)
         _sign_lock(lock_fd, generation)
     except BaseException as error:
         for connection in connections:
             connection.close()
-        os.close(lock_fd)
+        for fd in reversed(lock_fds):
+            os.close(fd)
         if isinstance(error, OSError):
             raise _unopened(path, error) from error
         if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
@@ -278,7 +283,7 @@ def _open_memory() -> Files:
     connection = _connect(MEMORY)
     connection.execute("PRAGMA foreign_keys = ON")
     _create(connection)
-    return Files(None, None, [connection])
+    return Files(None, [], [connection])
 
 
 def _connect(where: str, uri: bool = False) -> sqlite3.Connection:
@@ -388,6 +393,26 @@ def _lock(path: Path) -> int:
     except BlockingIOError:
         holder = _holder(fd)
         os.close(fd)
+        raise OwnedError(
+            f"{path} is in use by {holder}; one process owns it. Ask that one, or stop it", holder
+        ) from None
+    return fd
+
+
+def _lock_file_itself(path: Path) -> int:
+    """Makes the file if there is none. Who has it under another name keeps it."""
+    links = path.stat().st_nlink if path.exists() else 1
+    if links > 1:
+        raise OpenError(
+            f"{path} has {links} names (hard links), and beside each of them would lie another log. Remove the other "
+            f"names (`find -samefile {path.name}` lists them); for a copy, use one of the whole file"
+        )
+    fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        holder = "another process, which opened it under another name"
         raise OwnedError(
             f"{path} is in use by {holder}; one process owns it. Ask that one, or stop it", holder
         ) from None

@@ -238,6 +238,66 @@ async def test_a_file_has_one_owner_by_whichever_name_it_is_opened(tmp_path: Pat
     assert sorted(os.listdir(tmp_path)) == ["folder", "link.db", "real"]
 
 
+async def test_a_file_with_a_second_hard_link_is_refused_by_either_name_until_it_has_one_again(tmp_path: Path) -> None:
+    path, other = tmp_path / "a.db", tmp_path / "b.db"
+    async with open_database(path, blocking=InlineBlocking()) as database:
+        await database.migrate("notes", NOTES)
+        os.link(path, other)
+        for name in (path, other):
+            with pytest.raises(OpenError, match=r"is in use|2 names \(hard links\)"):
+                async with open_database(name, blocking=InlineBlocking()):
+                    pass
+        await database.write(add("one"))
+    for name in (path, other):
+        with pytest.raises(OpenError, match=r"2 names \(hard links\).*Remove the other"):
+            async with open_database(name, blocking=InlineBlocking()):
+                pass
+    other.unlink()
+    async with open_database(path, blocking=InlineBlocking()) as database:
+        assert database.read(texts) == ["one"]
+        assert database.restores == 0
+
+
+@pytest.mark.processes
+async def test_a_file_that_was_moved_while_it_is_open_has_its_owner_still(tmp_path: Path) -> None:
+    path, moved = tmp_path / "a.db", tmp_path / "b.db"
+    async with open_database(path, blocking=InlineBlocking()) as database:
+        await database.migrate("notes", NOTES)
+        path.rename(moved)
+        refused = await trio.run_process(
+            [sys.executable, "-c", KILLED, str(moved)], check=False, env=environment(), capture_stderr=True
+        )
+        assert refused.returncode == 1
+        assert b"in use by another process, which opened it under another name" in refused.stderr
+        moved.rename(path)
+        await database.write(add("one"))
+    async with open_database(path, blocking=InlineBlocking()) as database:
+        assert database.read(texts) == ["one"]
+
+
+async def test_damage_that_is_found_only_when_it_is_read_is_told_with_what_to_do_and_nothing_else_is_lost(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.db"
+    await fill(path, 500)
+    async with open_database(path, blocking=InlineBlocking()) as database:
+        await database.migrate("other", ["CREATE TABLE other(x INTEGER) STRICT"])
+    data = bytearray(path.read_bytes())
+    pages = slice(4096 * 10, 4096 * 20)
+    data[pages] = random.Random(7).randbytes(4096 * 10)
+    path.write_bytes(data)
+    async with open_database(path, blocking=InlineBlocking()) as database:
+        for _ in range(2):
+            with pytest.raises(DamagedError, match=r"a\.db is damaged: .* Nothing was mended.*restore a backup"):
+                database.read(texts)
+            with pytest.raises(DamagedError, match="restore a backup"):
+                await database.read_slowly(texts)
+            with pytest.raises(DamagedError, match="restore a backup"):
+                await database.write(lambda c: c.execute("UPDATE note SET text = text || 'x'"))
+            await database.write(lambda c: c.execute("INSERT INTO other VALUES (1)"))
+        assert database.read(lambda c: c.execute("SELECT count(*) FROM other").fetchone()) == (2,)
+
+
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.EPERM])
 async def test_a_folder_that_may_not_be_written_is_named_with_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
