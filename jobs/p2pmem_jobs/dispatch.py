@@ -26,6 +26,7 @@ log = logging.getLogger("p2pmem_jobs")
 CLAIMED_AT_ONCE_MAX = 256
 _LOOK_AT_THE_CLOCK_EVERY_S = 60.0  # the wall clock may step while we sleep
 _AFTER_DISK_ERROR_S = 1.0
+_NAMED_MAX = 16  # jobs that one line of the log names
 
 
 class Dispatcher:
@@ -212,21 +213,30 @@ class Dispatcher:
         self.stopping.set()
         self._wake.notify()
 
-    async def drain(self, within_s: float) -> None:
-        """Claims nothing more; lets what runs end within the time; then stops it, and returns when nothing runs.
+    async def drain(self, within_s: float, stop_s: float) -> tuple[str, ...]:
+        """Claims nothing more; lets what runs end within the time; then stops it, and returns what did not stop.
 
         What waits is stopped at once, because it would wait on. What is stopped is queued again, not failed.
         """
         self.stop_claiming()
-        await self._claims_no_more.wait()  # what a claim that is under way finds, begins
-        for run in list(self.runs.values()):
-            if run.waits:
-                run.stop(Stop.DRAINED)
-        with Listener((self._run_ended,)) as listener:
-            with trio.move_on_after(within_s):
-                while self.runs:
-                    await listener.wait()
-            for run in self.runs.values():
-                run.stop(Stop.DRAINED)
+        with Listener((self._run_ended,)) as listener, trio.move_on_after(within_s):
+            await self._claims_no_more.wait()  # what a claim that is under way finds, begins
+            for run in list(self.runs.values()):
+                if run.waits:
+                    run.stop(Stop.DRAINED)
             while self.runs:
                 await listener.wait()
+        for run in self.runs.values():
+            run.stop(Stop.DRAINED)
+        return await self.until_stopped(stop_s)
+
+    async def until_stopped(self, within_s: float) -> tuple[str, ...]:
+        """Waits until all that was told to stop has stopped. Returns the jobs that have not, and logs their names."""
+        with Listener((self._run_ended,)) as listener, trio.move_on_after(within_s):
+            while self.runs:
+                await listener.wait()
+        left = tuple(sorted(self.runs))
+        if left:
+            named = ", ".join(f"{self.runs[job_id].claimed.kind} {job_id}" for job_id in left[:_NAMED_MAX])
+            log.error("queue.not_stopped", extra={"count": len(left), "jobs": named})
+        return left

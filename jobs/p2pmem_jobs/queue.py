@@ -42,6 +42,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 NO_RESULT: object = object()  # what is given where a person knows that a job succeeded, and nothing more
+STOP_S = 5.0  # how long what was told to stop may take to do so
 _SWEEP_BATCH = 500
 _MAY_BE_RETRIED = frozenset({State.FAILED, State.CANCELLED})
 
@@ -116,12 +117,13 @@ class Queue:
     # Running
 
     @asynccontextmanager
-    async def run(self, *, drain_s: float = 10.0) -> AsyncIterator[Queue]:
+    async def run(self, *, drain_s: float = 10.0, stop_s: float = STOP_S) -> AsyncIterator[Queue]:
         """Opens the queue, and runs its jobs until the block ends.
 
         First every job that was interrupted is queued again. When the block ends, the queue is drained: what runs may
         end within `drain_s`, then it is stopped, and queued again for the next time. When the block raises or is
-        cancelled, everything is stopped at once.
+        cancelled, everything is stopped at once. A handler that swallows its cancellation holds the block up, since no
+        task can be abandoned: after `stop_s` the log names its job, for somebody to end the process. Nothing is lost.
 
         Errors: `NewerSchemaError`; `MisuseError` when it is run already.
         """
@@ -132,15 +134,20 @@ class Queue:
         async with open_plain_nursery() as nursery:
             dispatcher.pause(self._database.read(recovery.paused_kinds))
             self._is_open = True
+            drained = False
             try:
                 nursery.start_soon(dispatcher.dispatch, nursery)
                 nursery.start_soon(self._sweep_now_and_then)
                 yield self
-                await dispatcher.drain(drain_s)
+                await dispatcher.drain(drain_s, stop_s)
+                drained = True
             finally:
                 self._is_open = False
                 dispatcher.stop_claiming()
                 nursery.cancel_scope.cancel()
+                if not drained:
+                    with trio.CancelScope(shield=True):
+                        await dispatcher.until_stopped(stop_s)
 
     def _make_dispatcher(self) -> Dispatcher:
         return Dispatcher(
@@ -167,9 +174,15 @@ class Queue:
         if interrupted:
             log.info("queue.recovered", extra={"interrupted": interrupted})
 
-    async def drain(self, within_s: float) -> None:
-        """Claims nothing more, and returns when nothing runs. For a signal to end; then leave the block of `run`."""
-        await self._running().drain(within_s)
+    async def drain(self, within_s: float, *, stop_s: float = STOP_S) -> tuple[str, ...]:
+        """Claims nothing more; what runs may end within the time, then it is stopped. For a signal to end; then leave
+        the block of `run`.
+
+        Returns within `within_s + stop_s` the ids of the jobs that did not stop: their handlers swallow cancellation,
+        or the disk does not answer. Mostly there are none; where there are, `run` cannot end before them. The log names
+        them; they run again after the next start.
+        """
+        return await self._running().drain(within_s, stop_s)
 
     def _running(self) -> Dispatcher:
         if self._dispatcher is None or not self._is_open:

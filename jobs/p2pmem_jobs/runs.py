@@ -100,12 +100,16 @@ class Run:
         self._scope.cancel()
 
     async def work(self) -> None:
-        """Runs the handler and stores what came of it. Cancelled from outside, the job is queued again first."""
+        """Runs the handler and stores what came of it. Cancelled from outside, the job is queued again first.
+
+        A handler that ends the program, say by `sys.exit`, is one of which the process died: the next start counts it.
+        """
         try:
             try:
                 end = await self._run_handler()
             except BaseException:
-                await self._store(End(State.QUEUED, Stop.DRAINED.value))
+                if _is_cancelled():
+                    await self._store(End(State.QUEUED, Stop.DRAINED.value))
                 raise
             await self._store(end)
         finally:

@@ -19,12 +19,13 @@ from p2pmem_jobs import (
     OwnedError,
     PermanentError,
     Queue,
+    QueueLimits,
     Retention,
     State,
 )
 from trio.testing import MockClock
 
-from .conftest import START_MS, Add, Note, Rig, Sum, adding, raise_inside, settle
+from .conftest import START_MS, Add, Note, Register, Rig, Sum, adding, raise_inside, settle
 
 # Cancelling
 
@@ -220,6 +221,83 @@ async def test_draining_lets_what_runs_end_and_queues_the_rest_again(rig: Rig, a
     async with rig.open(register) as queue:
         assert await queue.job(long.id).result() == 50
         assert queue.get(long.id).failures == 0
+
+
+def stubborn(free: trio.Event) -> Register:
+    """A handler that does not stop when it is told to, until it is set free; and one that does."""
+
+    def register(queue: Queue) -> None:
+        @queue.handler("stubborn", version=1)
+        async def stubborn(context: Context, args: Add) -> None:
+            with trio.CancelScope(shield=True):
+                await free.wait()
+
+        @queue.handler("sleep", version=1)
+        async def sleep(context: Context, args: Add) -> None:
+            await trio.sleep(1_000)
+
+    return register
+
+
+async def test_a_drain_ends_in_its_time_and_names_the_job_that_does_not_stop(
+    rig: Rig, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    free = trio.Event()
+    async with rig.open(stubborn(free)) as queue:
+        stuck = await queue.submit("stubborn", Add(1, 0))
+        stopped = await queue.submit("sleep", Add(1, 0))
+        await settle()
+        started = trio.current_time()
+        assert await queue.drain(10, stop_s=3) == (stuck.id,)
+        assert trio.current_time() - started == pytest.approx(13)
+        assert [job.record().state for job in (stuck, stopped)] == [State.RUNNING, State.QUEUED]
+        (line,) = [it for it in caplog.records if it.getMessage() == "queue.not_stopped"]
+        assert line.__dict__["jobs"] == f"stubborn {stuck.id}"
+        free.set()
+        assert await queue.drain(10) == ()
+
+
+async def test_a_queue_that_is_cancelled_names_the_job_that_does_not_stop(
+    rig: Rig, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    free = trio.Event()
+    async with trio.open_nursery() as nursery:
+
+        async def cancelled() -> None:
+            with trio.move_on_after(1):
+                async with rig.open(stubborn(free)) as queue:
+                    await queue.submit("stubborn", Add(1, 0))
+                    await trio.sleep_forever()
+
+        nursery.start_soon(cancelled)
+        await trio.sleep(7)
+        assert [it.getMessage() for it in caplog.records] == ["queue.not_stopped"]
+        free.set()
+
+
+async def test_a_handler_that_ends_the_program_again_and_again_fails_as_one_of_which_it_dies(
+    rig: Rig, autojump_clock: MockClock
+) -> None:
+    def register(queue: Queue) -> None:
+        @queue.handler("exits", version=1)
+        async def exits(context: Context, args: Add) -> None:
+            raise SystemExit(3)
+
+    limits = QueueLimits(deaths=2)
+    ids: list[str] = []
+
+    async def die() -> None:
+        async with rig.open(register, limits=limits) as queue:
+            if not ids:
+                ids.append((await queue.submit("exits", Add(1, 0))).id)
+            await trio.sleep_forever()
+
+    for _ in range(3):
+        with pytest.raises(SystemExit):
+            await die()
+    async with rig.open(register, limits=limits) as queue:
+        record = queue.get(ids[0])
+        assert (record.state, record.error) == (State.FAILED, "the process died 3 times while it ran")
 
 
 async def test_a_queue_that_is_cancelled_queues_its_jobs_again(rig: Rig, autojump_clock: MockClock) -> None:
