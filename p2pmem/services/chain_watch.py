@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import trio
-from p2pmem_jobs import Queue
+from p2pmem_jobs import OutsideError as NotStoredError, Queue
 from p2pmem_protocol.bodies import Anchor
 from p2pmem_protocol.envelope import Envelope, decode_item
 from p2pmem_protocol.errors import OutsideError, RefusedError
@@ -26,6 +26,7 @@ from p2pmem.services.chain_facts import ChainFacts
 from p2pmem.services.chain_health import ChainHealth
 from p2pmem.services.signing import Signing
 from p2pmem.work.anchoring import AnchorArgs, AnchoringJobs, write_fact
+from p2pmem.work.outgoing import ASK_AGAIN_S
 from p2pmem.work.verifying import seal_digest, version_view
 
 if TYPE_CHECKING:
@@ -94,7 +95,13 @@ class ChainWatch:
                 waiting = self._facts.take_waiting(graph)
                 if waiting:
                     args = AnchorArgs(graph.id, bytes(waiting[0].author), self._ledger.position)
-                    await self._queue.submit(self._jobs.anchor, args)
+                    try:
+                        await self._queue.submit(self._jobs.anchor, args)
+                    except NotStoredError as error:  # the queue or the disk is full
+                        log.warning("anchor.not_asked", extra={"why": str(error)})
+                        for version in waiting:
+                            self._facts.want_anchor(graph, version)
+                        await trio.sleep(ASK_AGAIN_S)
 
     # What others and we claim
 

@@ -22,6 +22,8 @@ from p2pmem.ledger.ledger import Ledger
 from p2pmem.ledger.lifecycle import Transition
 
 RETRY = RetryPolicy(first_s=0.5, cap_s=60.0)
+ASK_AGAIN_S = 1.0
+"""After a job that the node asks for by itself could not be stored."""
 
 
 class NotAdmittedError(MisuseError):

@@ -9,10 +9,12 @@ Only a higher serial replaces a registered quorum, so whatever was registered in
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from p2pmem_jobs import Context, Handler, Job, Queue
+import trio
+from p2pmem_jobs import Context, Handler, Job, OutsideError as NotStoredError, Queue
 from p2pmem_protocol.certificate import Certificate
 from p2pmem_protocol.eip712 import FieldValue, Struct, digest, typed_data
 from p2pmem_protocol.errors import MisuseError
@@ -27,12 +29,14 @@ from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.services.certifying import Certifying
 from p2pmem.services.chain_facts import ChainFacts
-from p2pmem.work.outgoing import RETRY, classify_error
+from p2pmem.work.outgoing import ASK_AGAIN_S, RETRY, classify_error
 from p2pmem.work.transacting import DEEP_ENOUGH, OnChain, transact
 from p2pmem.work.verifying import SubjectArgs, reference_of, version_view
 
 if TYPE_CHECKING:
     from p2pmem.chain.seam import Chain, QuorumPreimage
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +109,12 @@ class RegisteringJobs:
                     assert graph.head is not None
                     key = self._keyring.get(graph.name.creator)
                     statement = registration_digest(self._ledger.network, graph.head.quorum)
-                    await self.submit(graph.head.quorum, key.sign(statement))
+                    try:
+                        await self.submit(graph.head.quorum, key.sign(statement))
+                    except NotStoredError as error:  # the queue or the disk is full
+                        log.warning("register.not_asked", extra={"why": str(error)})
+                        self._changed.add(graph_id)
+                        await trio.sleep(ASK_AGAIN_S)
 
     def _has_quorum(self, graph: LedgerGraph) -> bool:
         return self._facts.anchors(graph) and graph.head is not None and not graph.head.quorum.is_none

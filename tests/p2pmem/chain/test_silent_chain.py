@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 import trio
 from eth_account import Account
+from p2pmem_jobs import FullError, Handler, Job, Queue
 from p2pmem_protocol.errors import OutsideError
 from p2pmem_protocol.keys import Key
 from p2pmem_protocol.names import network_id
@@ -20,7 +21,7 @@ from p2pmem_protocol.names import network_id
 from p2pmem.chain import ChainSettings
 from p2pmem.chain.client import open_chain
 from p2pmem.chain.errors import WrongChainError
-from p2pmem.face import NewGraph
+from p2pmem.face import NewGraph, NewMember
 from p2pmem.keyring import Keyring
 from p2pmem.net.memory import MemoryFabric
 from p2pmem.node import Node, NodeSettings, OpenChain, Places, Surroundings, open_node
@@ -103,3 +104,33 @@ async def test_what_a_chain_does_is_news_when_it_changes(caplog: pytest.LogCaptu
     assert woken == [said[1], said[3], ""]
     assert [it.getMessage() for it in caplog.records] == ["chain.silent", "chain.wrong", "chain.answers"]
     assert "secret" not in caplog.text
+
+
+async def test_a_node_asks_again_for_what_the_queue_had_no_room_for(
+    silent: OpenChain, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    async with node_with(Places(), silent) as node:
+        submit, refused = Queue.submit, {"register", "anchor"}
+
+        async def submit_later(self: Queue, kind: Any, args: Any, **options: Any) -> Job[Any]:
+            if isinstance(kind, Handler) and kind.kind in refused:
+                refused.remove(kind.kind)
+                raise FullError("the queue holds 1 live jobs")
+            return await submit(self, kind, args, **options)
+
+        monkeypatch.setattr(Queue, "submit", submit_later)
+        member = NewMember(str(Key(b"\x18" * 32).address), ("verifier",))
+        made = await node.face.found(NewGraph("lab", members=(member,), m=1, chain=True))
+        await node.face.draft(
+            made.graph, "x", b"<x:s> <x:p> <x:o> .", format="ttl", base=None, subgraph="", replace=False
+        )
+        await node.face.publish(made.graph, "x")
+        asked: set[str] = set()
+        with trio.fail_after(30):
+            async for event in node.queue.watch(after=0):
+                asked.add(event.kind)
+                if asked >= {"register", "anchor"}:
+                    break
+    assert not refused
+    assert {"register.not_asked", "anchor.not_asked"} <= {it.getMessage() for it in caplog.records}
