@@ -226,13 +226,14 @@ class Dispatcher:
                     run.stop(Stop.DRAINED)
             while self.runs:
                 await listener.wait()
-        for run in self.runs.values():
-            run.stop(Stop.DRAINED)
-        return await self.until_stopped(stop_s)
+        return await self.stop_all(stop_s)
 
-    async def until_stopped(self, within_s: float) -> tuple[str, ...]:
-        """Waits until all that was told to stop has stopped. Returns the jobs that have not, and logs their names."""
+    async def stop_all(self, within_s: float) -> tuple[str, ...]:
+        """Stops all that runs. Returns what has not stopped in the time, and logs the names."""
         with Listener((self._run_ended,)) as listener, trio.move_on_after(within_s):
+            await self._claims_no_more.wait()
+            for run in self.runs.values():
+                run.stop(Stop.DRAINED)
             while self.runs:
                 await listener.wait()
         left = tuple(sorted(self.runs))

@@ -147,7 +147,7 @@ class Queue:
                 nursery.cancel_scope.cancel()
                 if not drained:
                     with trio.CancelScope(shield=True):
-                        await dispatcher.until_stopped(stop_s)
+                        await dispatcher.stop_all(stop_s)
 
     def _make_dispatcher(self) -> Dispatcher:
         return Dispatcher(

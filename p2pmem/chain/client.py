@@ -22,7 +22,7 @@ from web3.exceptions import (
     ContractLogicError,
     TransactionNotFound,
 )
-from web3.types import BlockIdentifier, TxParams
+from web3.types import BlockIdentifier, FilterParams, TxParams
 
 from p2pmem.chain import transactions
 from p2pmem.chain.answers import asking, contract_refused, hash32, number, rules_of
@@ -408,16 +408,18 @@ class EvmChain:
         return AnchorFact(batch_root, block_number, max(1, head.number - block_number + 1))
 
     async def anchoring_transaction(self, fact: AnchorFact) -> bytes | None:
-        with self._asking("eth_getLogs"):
-            found = await self._web3.eth.get_logs(
-                {
-                    "fromBlock": fact.block_number,
-                    "toBlock": fact.block_number,
-                    "address": to_checksum_address(self.settings.contract),
-                    "topics": [HexBytes(ANCHORED), HexBytes(fact.root)],
-                }
-            )
-            return hash32(found[0]["transactionHash"]) if found else None
+        wanted: FilterParams = {
+            "fromBlock": fact.block_number,
+            "toBlock": fact.block_number,
+            "address": to_checksum_address(self.settings.contract),
+            "topics": [HexBytes(ANCHORED), HexBytes(fact.root)],
+        }
+        try:
+            with self._asking("eth_getLogs"):
+                found = await self._web3.eth.get_logs(wanted)
+                return hash32(found[0]["transactionHash"]) if found else None
+        except ChainRefusedError:  # not every server keeps the logs of old blocks
+            return None
 
     async def proves_anchored(self, batch_root: bytes, seal_digest: bytes, proof: Sequence[bytes]) -> bool:
         if len(proof) > PROOF_LENGTH_MAX:

@@ -89,6 +89,11 @@ async def test_a_quorum_is_registered_by_itself_and_a_certificate_attested(anvil
         fact = await chain.chain.attestation_of(subject)
         assert fact is not None
         assert (fact.serial, fact.m, fact.verifiers, fact.approvals) == (1, 2, 2, 2)
+        # Once it is attested, asking again sends nothing.
+        sent = chain.chain.statistics().sent
+        job = await author.face.attest(view.graph, "x")
+        assert (await author.face.job(job.id, wait_ms=30_000)).state == "succeeded"
+        assert chain.chain.statistics().sent == sent
         await author.face.change_members(view.graph, MemberChange(m=1))
         assert await serial(chain, found.id, 2) == 2
 
