@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 
 import pytest
 import trio
@@ -91,6 +92,31 @@ async def test_a_drain_waits_for_what_a_claim_that_is_under_way_begins(rig: Rig,
                 gate.opened.set()
             assert ended == ["x"]
             assert queue.statistics().running_here == 0
+
+
+async def test_a_drain_stops_also_what_a_claim_begins_after_its_time(rig: Rig, autojump_clock: MockClock) -> None:
+    gate = Gate()
+    async with open_database(rig.path, blocking=gate) as database:
+        queue = Queue(database, clock=rig.clock)
+
+        @queue.handler("slow", version=1)
+        async def slow(context: Context, args: Note) -> None:
+            await trio.sleep(5)
+
+        async with queue.run():
+            await queue.pause("slow")
+            job = await queue.submit("slow", Note("x"))
+            gate.close()
+            assert queue._dispatcher is not None
+            queue._dispatcher.pause(frozenset())
+            await settle()  # the claim has begun, and its commit is held back
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(partial(queue.drain, 1, stop_s=10))
+                await trio.sleep(2)
+                gate.opened.set()
+                await settle()
+            assert queue.statistics().running_here == 0
+            assert job.record().state is State.QUEUED
 
 
 async def test_a_drain_does_not_wait_for_a_disk_that_refuses(rig: Rig, autojump_clock: MockClock) -> None:

@@ -17,6 +17,7 @@ from p2pmem_jobs import Context, InlineBlocking, Queue, State, open_database
 from p2pmem_jobs.database import CrashPoint, no_crash
 from p2pmem_protocol.keys import Key
 from p2pmem_protocol.names import network_id
+from web3.exceptions import Web3RPCError
 
 from p2pmem.chain import ChainSettings
 from p2pmem.chain.client import EvmChain, open_chain
@@ -92,6 +93,23 @@ async def test_one_that_the_chain_lost_is_not_waited_for(on_chain: Any, chain: E
             await on_chain.anvil.set_automine(True)
             await job.result()
     assert await sent(on_chain.anvil, chain.sender) == 1
+
+
+async def test_a_server_without_old_logs_leaves_it_open_which_transaction_anchored(
+    chain: EvmChain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(_: object) -> None:
+        raise Web3RPCError("pruned", rpc_response={"error": {"code": 4444, "message": "pruned history unavailable"}})  # type: ignore[typeddict-item]
+
+    root = bytes(keccak(text="a batch"))
+    transaction = await chain.prepare_anchor(root, 1)
+    await chain.send(transaction)
+    await chain.wait_confirmed(transaction, confirmations=1)
+    fact = await chain.anchored(root)
+    assert fact is not None
+    assert await chain.anchoring_transaction(fact) == transaction.hash
+    monkeypatch.setattr(chain._web3.eth, "get_logs", refuse)
+    assert await chain.anchoring_transaction(fact) is None
 
 
 async def sent(anvil: Anvil, sender: bytes) -> int:
