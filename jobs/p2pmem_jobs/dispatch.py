@@ -229,14 +229,17 @@ class Dispatcher:
         return await self.stop_all(stop_s)
 
     async def stop_all(self, within_s: float) -> tuple[str, ...]:
-        """Stops all that runs. Returns what has not stopped in the time, and logs the names."""
+        """Stops all that runs. Returns the jobs whose handlers have not stopped in the time, and logs which they are.
+
+        Where only the disk is slow to take what came of them, it returns none.
+        """
         with Listener((self._run_ended,)) as listener, trio.move_on_after(within_s):
             await self._claims_no_more.wait()
             for run in self.runs.values():
                 run.stop(Stop.DRAINED)
             while self.runs:
                 await listener.wait()
-        left = tuple(sorted(self.runs))
+        left = tuple(sorted(job_id for job_id, run in self.runs.items() if not run.has_stopped))
         if left:
             named = ", ".join(f"{self.runs[job_id].claimed.kind} {job_id}" for job_id in left[:_NAMED_MAX])
             log.error("queue.not_stopped", extra={"count": len(left), "jobs": named})

@@ -178,9 +178,9 @@ class Queue:
         """Claims nothing more; what runs may end within the time, then it is stopped. For a signal to end; then leave
         the block of `run`.
 
-        Returns within `within_s + stop_s` the ids of the jobs that did not stop: their handlers swallow cancellation,
-        or the disk does not answer. Mostly there are none; where there are, `run` cannot end before them. The log names
-        them; they run again after the next start.
+        Returns within `within_s + stop_s` the ids of the jobs that did not stop, because their handlers swallow
+        cancellation. Mostly there are none; where there are, `run` cannot end before them. The log names them; they run
+        again after the next start.
         """
         return await self._running().drain(within_s, stop_s)
 

@@ -85,6 +85,7 @@ class Run:
         self.claimed = claimed
         self.progress: Progress | None = None
         self.waits = 0
+        self.has_stopped = False  # its handler has; what came of it may still be on its way to the disk
         self._host = host
         self._handler = handler
         self._scope = trio.CancelScope()
@@ -107,7 +108,9 @@ class Run:
         try:
             try:
                 end = await self._run_handler()
+                self.has_stopped = True
             except BaseException:
+                self.has_stopped = True
                 if _is_cancelled():
                     await self._store(End(State.QUEUED, Stop.DRAINED.value))
                 raise

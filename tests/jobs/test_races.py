@@ -119,6 +119,30 @@ async def test_a_drain_stops_also_what_a_claim_begins_after_its_time(rig: Rig, a
             assert job.record().state is State.QUEUED
 
 
+async def test_a_drain_ends_in_its_time_on_a_slow_disk_and_blames_no_handler_for_it(
+    rig: Rig, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate = Gate()
+    async with open_database(rig.path, blocking=gate) as database:
+        queue = Queue(database, clock=rig.clock)
+
+        @queue.handler("slow", version=1)
+        async def slow(context: Context, args: Note) -> None:
+            await trio.sleep(1_000)
+
+        async with queue.run():
+            job = await queue.submit("slow", Note("x"))
+            await settle()
+            gate.close()
+            started = trio.current_time()
+            blamed = await queue.drain(1, stop_s=3)
+            gate.opened.set()
+            assert (blamed, trio.current_time() - started) == ((), pytest.approx(4))
+            await settle()
+            assert job.record().state is State.QUEUED
+    assert not [it for it in caplog.records if it.getMessage() == "queue.not_stopped"]
+
+
 async def test_a_drain_does_not_wait_for_a_disk_that_refuses(rig: Rig, autojump_clock: MockClock) -> None:
     async with rig.open(adding) as queue:
         await queue.pause("add")
