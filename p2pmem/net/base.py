@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import trio
 
 from p2pmem.net.counters import Counters
 from p2pmem.net.events import PeerEvents
 from p2pmem.net.gate import admits
+from p2pmem.net.room import Origin, who_gives_way
 from p2pmem.net.seam import (
     Gate,
     Handler,
+    IsKnown,
     NetworkLimits,
     NetworkStatistics,
     PeerEvent,
@@ -24,6 +26,8 @@ from p2pmem.net.seam import (
 )
 
 log = logging.getLogger(__name__)
+
+_NO_ROOM: Final = frozenset({"connections", "inbound-connections", "connections-per-address"})
 
 
 class Connected(Protocol):
@@ -38,6 +42,19 @@ class Connected(Protocol):
     @property
     def inbound(self) -> bool: ...
 
+    @property
+    def origin(self) -> Origin:
+        """From where it was opened, if inbound; otherwise `NOWHERE`."""
+
+    @property
+    def streams_open(self) -> int: ...
+
+    @property
+    def since_s(self) -> float: ...
+
+    def drop(self, why: str) -> None:
+        """End it at once, whatever waits to be sent."""
+
 
 C = TypeVar("C", bound=Connected)
 
@@ -51,6 +68,7 @@ class NetworkBase(Generic[C]):
         self._peer_id = peer_id
         self._handlers: dict[str, Handler] = {}
         self._gate: Gate | None = None
+        self._is_known: IsKnown = _nobody
         self._connections: dict[PeerId, list[C]] = {}
         self._dialling: dict[PeerId, trio.Lock] = {}
         self._events = PeerEvents()
@@ -67,6 +85,9 @@ class NetworkBase(Generic[C]):
 
     def set_gate(self, gate: Gate) -> None:
         self._gate = gate
+
+    def set_known(self, is_known: IsKnown) -> None:
+        self._is_known = is_known
 
     def connected(self) -> frozenset[PeerId]:
         return frozenset(self._connections)
@@ -91,21 +112,39 @@ class NetworkBase(Generic[C]):
             half_open=half_open,
         )
 
-    def limit_reached(self, peer: PeerId, *, inbound: bool) -> str | None:
-        """The name of the limit that one more connection would break, or None."""
-        connections = self.all_connections()
-        if len(connections) >= self.limits.connections_max:
-            return "connections"
-        if inbound and sum(connection.inbound for connection in connections) >= self.limits.inbound_connections_max:
-            return "inbound-connections"
-        if len(self._connections.get(peer, ())) >= self.limits.connections_per_peer_max:
+    def limit_reached(self, peer: PeerId, origin: Origin | None) -> str | None:
+        """The name of the limit that one more connection would break, or None. `origin`: from where, if inbound."""
+        limits, connections = self.limits, self.all_connections()
+        if len(self._connections.get(peer, ())) >= limits.connections_per_peer_max:
             return "connections-per-peer"
+        if len(connections) >= limits.connections_max:
+            return "connections"
+        if origin is not None:
+            inbound = [connection.origin.narrow for connection in connections if connection.inbound]
+            if len(inbound) >= limits.inbound_connections_max:
+                return "inbound-connections"
+            if inbound.count(origin.narrow) >= limits.connections_per_address_max:
+                return "connections-per-address"
         return None
 
-    def _why_not(self, peer: PeerId, *, inbound: bool) -> str | None:
-        """Why a proven peer may not be connected, by limits and gate, or None."""
-        limit = self.limit_reached(peer, inbound=inbound)
-        return "gate" if limit is None and not admits(self._gate, peer) else limit
+    def _why_not(self, peer: PeerId, origin: Origin | None) -> str | None:
+        """Why a proven peer may not be connected, by gate and limits, or None."""
+        return self.limit_reached(peer, origin) if admits(self._gate, peer) else "gate"
+
+    def _make_room(self, peer: PeerId, origin: Origin) -> str | None:
+        """The same for one that dialled us; where only room is wanting, a stranger's connection ends for it."""
+        while (why_not := self._why_not(peer, origin)) is not None and why_not in _NO_ROOM:
+            inbound = [connection for connection in self.all_connections() if connection.inbound]
+            if why_not == "connections-per-address":
+                inbound = [connection for connection in inbound if connection.origin.narrow == origin.narrow]
+            gone = who_gives_way(inbound, self._is_known)
+            if gone is None:
+                break
+            self.counters.refuse(why_not)
+            log.warning("net.refused", extra={"reason": why_not, "address": gone.address})
+            gone.drop("gave way to a newcomer")
+            self._went(gone, "gave way to a newcomer")
+        return why_not
 
     def _came(self, connection: C) -> None:
         """Keep count of a connection, and tell when it is the first to its peer."""
@@ -128,6 +167,11 @@ class NetworkBase(Generic[C]):
             log.info(
                 "net.peer.disconnected", extra={"peer": connection.peer, "address": connection.address, "why": why}
             )
+
+
+def _nobody(peer: PeerId) -> bool:
+    """Before we are told who is known."""
+    return False
 
 
 def _event(connection: Connected, kind: PeerEventKind) -> PeerEvent:

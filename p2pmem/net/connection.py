@@ -17,6 +17,7 @@ from p2pmem_protocol.errors import MisuseError
 
 from p2pmem.net import multistream
 from p2pmem.net.counters import Counters, Traffic
+from p2pmem.net.room import NOWHERE, Origin
 from p2pmem.net.seam import (
     READ_BYTES,
     NetworkLimits,
@@ -228,14 +229,15 @@ class Libp2pConnection:
         channel: SecureChannel,
         *,
         address: str,
-        inbound: bool,
+        origin: Origin | None,
         limits: NetworkLimits,
         counters: Counters,
         on_stream: Callable[[Libp2pStream], None],
     ) -> None:
         self.peer = channel.peer
         self.address = address
-        self.inbound = inbound
+        self.inbound = origin is not None
+        self.origin = origin or NOWHERE
         self.traffic: Traffic = channel.wire.traffic
         self.gone = trio.Event()
         """Set by whoever runs the connection, when nothing of it is left and everybody was told."""
@@ -244,13 +246,13 @@ class Libp2pConnection:
         self._counters = counters
         self._on_stream = on_stream
         self._session = YamuxSession(
-            client=not inbound,
+            client=not self.inbound,
             window_bytes=limits.window_bytes,
             inbound_streams_max=limits.inbound_streams_per_peer_max,
         )
         self._streams: dict[int, Libp2pStream] = {}
         self._unread_bytes = 0
-        self._heard_at = trio.current_time()
+        self._heard_at = self._came_s = self._quiet_s = trio.current_time()
         self._output_waits = trio.Event()
         self._room = trio.Event()
         self._drained = trio.Event()
@@ -299,6 +301,29 @@ class Libp2pConnection:
         for stream in streams.values():
             stream.peer_reset()
         self._room.set()
+
+    def drop(self, why: str) -> None:
+        """End without a moment to send what waits: somebody else is to have the place."""
+        self.end(why)
+        self._drained.set()
+
+    def refuse(self, reason: str, text: str) -> None:
+        """End, count and log it under a stable name: what the peer does, or does not do, goes beyond what it may."""
+        self._counters.refuse(reason)
+        log.warning(
+            "net.connection.refused",
+            extra={"reason": reason, "address": self.address, "peer": self.peer, "text": text},
+        )
+        self.end(text)
+
+    @property
+    def streams_open(self) -> int:
+        return len(self._streams)
+
+    @property
+    def since_s(self) -> float:
+        """Since when no stream is open; while one is, since when the connection stands."""
+        return self._came_s if self._streams else self._quiet_s
 
     async def open_stream(self, protocol: str) -> Libp2pStream:
         stream = Libp2pStream(self, self._session.open_stream(), protocol)
@@ -350,14 +375,18 @@ class Libp2pConnection:
         self._kick()
 
     def close_stream(self, stream_id: int) -> None:
-        self._streams.pop(stream_id, None)
+        self._forget(stream_id)
         self._session.close_stream(stream_id)
         self._kick()
 
     def reset_stream(self, stream_id: int) -> None:
-        self._streams.pop(stream_id, None)
+        self._forget(stream_id)
         self._session.reset_stream(stream_id)
         self._kick()
+
+    def _forget(self, stream_id: int) -> None:
+        self._streams.pop(stream_id, None)
+        self._quiet_s = trio.current_time()
 
     def _kick(self) -> None:
         if self._session.output_bytes:
@@ -372,10 +401,10 @@ class Libp2pConnection:
         except WireError as error:
             self.end(str(error))
         except (HandshakeError, YamuxError) as error:
-            self._refuse("broken-protocol", str(error))
+            self.refuse("broken-protocol", str(error))
         except Exception:
             log.exception("net.connection.fault", extra={"peer": self.peer})
-            self._refuse("fault", "a fault of our own")
+            self.refuse("fault", "a fault of our own")
 
     async def _read(self) -> None:
         while data := await self._channel.receive():
@@ -383,10 +412,10 @@ class Libp2pConnection:
             for event in self._session.receive_data(data):
                 self._take(event)
             if self._unread_bytes > self._limits.unread_per_connection_max_bytes:
-                self._refuse("unread", "too much content that nobody reads")
+                self.refuse("unread", "too much content that nobody reads")
                 return
             if self._session.control_output_bytes > CONTROL_OUTPUT_MAX_BYTES:
-                self._refuse("unread-answers", "asks without end and does not read the answers")
+                self.refuse("unread-answers", "asks without end and does not read the answers")
                 return
             self._kick()
         self.end("closed by the peer")
@@ -415,7 +444,7 @@ class Libp2pConnection:
             case WindowOpened():
                 stream_or_none.window_opened()
             case StreamReset():
-                del self._streams[event.stream_id]
+                self._forget(event.stream_id)
                 stream_or_none.peer_reset()
 
     async def _write(self) -> None:
@@ -438,7 +467,7 @@ class Libp2pConnection:
         while True:
             unheard_s = trio.current_time() - self._heard_at
             if unheard_s >= 2 * half_s:
-                self._refuse("unheard", "nothing heard")
+                self.refuse("unheard", "nothing heard")
                 return
             if unheard_s >= half_s:
                 self._session.ping()
@@ -446,14 +475,6 @@ class Libp2pConnection:
                 await trio.sleep(2 * half_s - unheard_s)
             else:
                 await trio.sleep(half_s - unheard_s)
-
-    def _refuse(self, reason: str, text: str) -> None:
-        self._counters.refuse(reason)
-        log.warning(
-            "net.connection.refused",
-            extra={"reason": reason, "address": self.address, "peer": self.peer, "text": text},
-        )
-        self.end(text)
 
     async def _flush(self) -> None:
         """Give the writing task a moment to send what waits; a peer that does not read misses it."""

@@ -5,9 +5,10 @@
     async with Libp2pNetwork(identity_seed=seed, listen=("/ip4/0.0.0.0/tcp/4001",)) as network:
         ...
 
-The way of an inbound socket, cheapest check first: limits by address and in all (nothing is read or sent), handshake in
-limited time (a wrong first word ends it, before any cryptography), limits by peer, gate. Only then there is a peer. A
-refusal is counted under a stable name and logged in one line, `net.refused`, with the address.
+The way of an inbound socket, cheapest check first: limits on sockets by address and in all (nothing is read or sent),
+handshake in limited time (a wrong first word ends it, before any cryptography), gate, limits on connections. Only then
+there is a peer. Where all places are taken somebody gives his up for the newcomer: `room.py` says who. A refusal is
+counted under a stable name and logged in one line, `net.refused`, with the address.
 
 Listening is supervised: if it fails, it begins again on the same port, and connections that stand do not notice.
 """
@@ -15,11 +16,11 @@ Listening is supervised: if it fails, it begins again on the same port, and conn
 from __future__ import annotations
 
 import errno
-import ipaddress
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +33,7 @@ from p2pmem.net.base import NetworkBase, log_failed_handler
 from p2pmem.net.connection import FLUSH_TIMEOUT_S, Libp2pConnection, Libp2pStream
 from p2pmem.net.identity import ed25519_of_peer_id
 from p2pmem.net.multiaddr import format_tcp, parse_tcp
+from p2pmem.net.room import Origin, at_the_fullest, origin_of
 from p2pmem.net.seam import (
     LimitReachedError,
     NetworkLimits,
@@ -53,7 +55,18 @@ _RESTART_PAUSE_S: Final = 0.05
 _RESTART_PAUSE_MAX_S: Final = 5.0
 _FEW_DESCRIPTORS_PAUSE_S: Final = 0.1
 _FEW_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_SILENT_LOOKS: Final = 6
+"""How often it is looked, within the time that a connection may be silent."""
 _ONE_SOCKET_ONLY: Final = frozenset({errno.ECONNABORTED, errno.EPROTO, errno.ENETDOWN, errno.EHOSTUNREACH})
+
+
+@dataclass(eq=False, slots=True)
+class _HalfOpen:
+    """A socket that was accepted and has not proven who it is; `refusal` is why it does not, unless it does."""
+
+    origin: Origin
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    refusal: str | None = "handshake-timeout"
 
 
 def peer_id_of_seed(seed: bytes) -> PeerId:
@@ -86,8 +99,8 @@ class Libp2pNetwork(NetworkBase[Libp2pConnection]):
         self._usual_port = usual_port
         self._listeners: list[trio.SocketListener] = []
         self._bound: list[tuple[str, int]] = []
-        self._inbound_by_address: Counter[str] = Counter()
-        self._half_open_by_address: Counter[str] = Counter()
+        self._half_open: dict[_HalfOpen, None] = {}
+        """Sockets in their handshake, the oldest first."""
         self._serving: Counter[PeerId] = Counter()
         self._nursery: trio.Nursery | None = None
         self._closed = False
@@ -115,6 +128,7 @@ class Libp2pNetwork(NetworkBase[Libp2pConnection]):
                     await self._bind(host, port)
                 for index in range(len(self._listeners)):
                     nursery.start_soon(self._keep_listening, index)
+                nursery.start_soon(self._end_silent)
                 yield self
             finally:
                 self._closed = True
@@ -158,7 +172,7 @@ class Libp2pNetwork(NetworkBase[Libp2pConnection]):
         return tuple(f"{where}/p2p/{self.peer_id}" for where in (*bound, *self._announce))
 
     def statistics(self) -> NetworkStatistics:
-        return self._statistics(self._serving, self._half_open_by_address.total())
+        return self._statistics(self._serving, len(self._half_open))
 
     async def connect(self, address: str, *, expected: PeerId | None) -> PeerId:
         where, peer = peer_of_address(address, expected)
@@ -197,7 +211,7 @@ class Libp2pNetwork(NetworkBase[Libp2pConnection]):
     # Dialling
 
     async def _dial(self, host: str, port: int, peer: PeerId) -> None:
-        refusal = self._refusal(peer, inbound=False)
+        refusal = self._refusal(peer, None)
         if refusal in ("closing", "gate"):
             self.counters.refuse(refusal)
             raise PeerUnreachableError(f"the connection to {peer} is refused here: {refusal}")
@@ -212,10 +226,10 @@ class Libp2pNetwork(NetworkBase[Libp2pConnection]):
                     raise PeerUnreachableError(f"nobody answers at {host} port {port}: {error}") from error
                 wire = Wire(stream, stalled_write_timeout_s=self.limits.stalled_write_timeout_s)
                 channel = await secure_outbound(wire, self._identity, peer)
-                if (why := self._refusal(peer, inbound=False)) is not None:
+                if (why := self._refusal(peer, None)) is not None:
                     self.counters.refuse(why)
                     raise PeerUnreachableError(f"the connection to {peer} is refused here: {why}")
-                self._add(channel, format_tcp(host, port), inbound=False)
+                self._add(channel, format_tcp(host, port), None)
                 wire = None
                 return
         except PeerUnreachableError as error:
@@ -267,45 +281,48 @@ class Libp2pNetwork(NetworkBase[Libp2pConnection]):
             except OSError:
                 stream.socket.close()
                 continue
-            key = _address_key(address[0])
-            refusal = self._socket_refusal(key)
-            if refusal is not None:
-                self._log_refusal(refusal, format_tcp(*address))
-                stream.socket.close()
-                continue
-            self._half_open_by_address[key] += 1
-            self._nursery.start_soon(self._welcome, stream, key, format_tcp(*address))
+            half_open = _HalfOpen(origin_of(address[0]))
+            self._make_half_open_room(half_open.origin)
+            self._half_open[half_open] = None
+            self._nursery.start_soon(self._welcome, stream, half_open, format_tcp(*address))
 
-    def _socket_refusal(self, key: str) -> str | None:
-        """Why a fresh socket is not even listened to, or None."""
+    def _make_half_open_room(self, origin: Origin) -> None:
+        """Where too many are in their handshake, give up the oldest at this address, or at that which has most.
+
+        As for connections (`room.py`), but nothing tells a member from a stranger yet. An honest handshake takes some
+        round trips: to end it an attacker opens as many sockets as there are places within these, again and again,
+        from the same address or from more addresses than there are places.
+        """
         limits = self.limits
-        half_open = self._half_open_by_address.total()
-        if self._half_open_by_address[key] >= limits.half_open_per_address_max:
-            return "half-open-per-address"
-        if half_open >= limits.half_open_max:
-            return "half-open"
-        if self._inbound_by_address[key] + self._half_open_by_address[key] >= limits.connections_per_address_max:
-            return "connections-per-address"
-        return None
+        here = [it for it in self._half_open if it.origin.narrow == origin.narrow]
+        if len(here) >= limits.half_open_per_address_max:
+            self._give_up(here[0], "half-open-per-address")
+        elif len(self._half_open) >= limits.half_open_max:
+            self._give_up(at_the_fullest(self._half_open, lambda it: it.origin)[0], "half-open")
 
-    async def _welcome(self, stream: trio.SocketStream, key: str, address: str) -> None:
+    def _give_up(self, half_open: _HalfOpen, reason: str) -> None:
+        del self._half_open[half_open]
+        half_open.refusal = reason
+        half_open.scope.cancel()
+
+    async def _welcome(self, stream: trio.SocketStream, half_open: _HalfOpen, address: str) -> None:
         """From an accepted socket to a connection, or to its refusal."""
         wire = Wire(stream, stalled_write_timeout_s=self.limits.stalled_write_timeout_s)
-        refusal: str | None = "handshake-timeout"
+        half_open.scope.deadline = trio.current_time() + self.limits.handshake_timeout_s
         try:
-            with trio.move_on_after(self.limits.handshake_timeout_s):
+            with half_open.scope:
                 try:
                     channel = await secure_inbound(wire, self._identity)
-                    refusal = self._refusal(channel.peer, inbound=True)
-                    if refusal is None:
-                        self._add(channel, address, inbound=True, address_key=key)
+                    half_open.refusal = self._refusal(channel.peer, half_open.origin)
+                    if half_open.refusal is None:
+                        self._add(channel, address, half_open.origin)
                 except (HandshakeError, WireError):
-                    refusal = "handshake"
+                    half_open.refusal = "handshake"
         finally:
-            self._half_open_by_address -= Counter((key,))
-            if refusal is not None:
+            self._half_open.pop(half_open, None)
+            if half_open.refusal is not None:
                 self.counters.unproven.add(wire.traffic)
-                self._log_refusal(refusal, address)
+                self._log_refusal(half_open.refusal, address)
                 wire.close()
 
     def _log_refusal(self, reason: str, address: str) -> None:
@@ -314,15 +331,18 @@ class Libp2pNetwork(NetworkBase[Libp2pConnection]):
 
     # Connections
 
-    def _refusal(self, peer: PeerId, *, inbound: bool) -> str | None:
-        """Why a proven peer may not be connected, or None."""
+    def _refusal(self, peer: PeerId, origin: Origin | None) -> str | None:
+        """Why a proven peer may not be connected, or None. `origin`: from where it dialled; room is made for it then.
+
+        Nothing waits between this and `_add`.
+        """
         if self._closed:
             return "closing"
         if peer == self.peer_id:
             return "ourselves"
-        return self._why_not(peer, inbound=inbound)
+        return self._why_not(peer, None) if origin is None else self._make_room(peer, origin)
 
-    def _add(self, channel: SecureChannel, address: str, *, inbound: bool, address_key: str = "") -> None:
+    def _add(self, channel: SecureChannel, address: str, origin: Origin | None) -> None:
         if self._nursery is None:
             raise MisuseError("the network was not entered")
         traffic = self.counters.of(channel.peer)
@@ -331,24 +351,32 @@ class Libp2pNetwork(NetworkBase[Libp2pConnection]):
         connection = Libp2pConnection(
             channel,
             address=address,
-            inbound=inbound,
+            origin=origin,
             limits=self.limits,
             counters=self.counters,
             on_stream=self._serve,
         )
-        if inbound:
-            self._inbound_by_address[address_key] += 1
         self._came(connection)
-        self._nursery.start_soon(self._run_connection, connection, address_key)
+        self._nursery.start_soon(self._run_connection, connection)
 
-    async def _run_connection(self, connection: Libp2pConnection, address_key: str) -> None:
+    async def _run_connection(self, connection: Libp2pConnection) -> None:
         try:
             await connection.run()
         finally:
-            if connection.inbound:
-                self._inbound_by_address -= Counter((address_key,))
             self._went(connection, connection.why)
             connection.gone.set()
+
+    async def _end_silent(self) -> None:
+        """Close what strangers opened and do nothing with; see `room.py`."""
+        limit_s = self.limits.silent_timeout_s
+        while True:
+            await trio.sleep(limit_s / _SILENT_LOOKS)
+            for connection in self.all_connections():
+                silent_s = trio.current_time() - connection.since_s
+                if not connection.inbound or connection.streams_open or self._is_known(connection.peer):
+                    continue
+                if silent_s >= limit_s and not connection.ended:
+                    connection.refuse("silent", f"no stream for {limit_s:g} s")
 
     # Streams that peers open
 
@@ -385,16 +413,6 @@ class Libp2pNetwork(NetworkBase[Libp2pConnection]):
         finally:
             stream.close_now()
             self._serving -= Counter((stream.peer,))
-
-
-def _address_key(host: str) -> str:
-    """What counts as one address: an IPv4 address, or the /64 that an IPv6 host usually has to itself."""
-    address = ipaddress.ip_address(host.partition("%")[0])
-    if isinstance(address, ipaddress.IPv6Address):
-        if address.ipv4_mapped is not None:
-            return str(address.ipv4_mapped)
-        return str(ipaddress.ip_network((address, 64), strict=False))
-    return str(address)
 
 
 if TYPE_CHECKING:

@@ -30,6 +30,7 @@ from p2pmem.net.base import NetworkBase, log_failed_handler
 from p2pmem.net.identity import peer_id_of_ed25519
 from p2pmem.net.memory_alarms import Alarms
 from p2pmem.net.memory_wire import CONTROL_BYTES, NEVER, Link, MemoryStream, Wire
+from p2pmem.net.room import NOWHERE, Origin
 from p2pmem.net.seam import (
     Handler,
     LimitReachedError,
@@ -64,6 +65,7 @@ class Connection:
         self.peer = other.peer_id
         self.address = f"/memory/{other.name}"
         self.inbound = inbound
+        self.origin = other.origin if inbound else NOWHERE
         self.outward = owner.fabric.wire(owner.name, other.name)
         self.inward = owner.fabric.wire(other.name, owner.name)
         self.alarms = owner.fabric.alarms
@@ -73,6 +75,7 @@ class Connection:
         self.lost_at = lost_at
         self.streams: set[MemoryStream] = set()
         self.serving = 0
+        self._came_s = self._quiet_s = trio.current_time()
         self._ends_at = NEVER
         self._openings: deque[_Opening] = deque()
         self._changed = trio.Event()
@@ -93,6 +96,18 @@ class Connection:
 
     def forget(self, stream: MemoryStream) -> None:
         self.streams.discard(stream)
+        self._quiet_s = trio.current_time()
+
+    @property
+    def streams_open(self) -> int:
+        return len(self.streams)
+
+    @property
+    def since_s(self) -> float:
+        return self._came_s if self.streams else self._quiet_s
+
+    def drop(self, why: str) -> None:
+        self.end(why)
 
     def end(self, why: str, *, tell: bool = True) -> None:
         """Close this end now, and let the other one know as soon as a message can reach it."""
@@ -175,6 +190,7 @@ class MemoryNetwork(NetworkBase[Connection]):
         super().__init__(fabric.peer_id_of(name), limits)
         self.fabric = fabric
         self.name = name
+        self.origin = Origin(f"/memory/{name}", f"/memory/{name}")
         self.listening = listen
         self.down = False
         self._nursery = nursery
@@ -248,9 +264,9 @@ class MemoryNetwork(NetworkBase[Connection]):
         self._events.close()
         self._nursery.cancel_scope.cancel()
 
-    def admits(self, peer: PeerId, *, inbound: bool) -> bool:
-        """Limits and gate, counted where they refuse."""
-        why_not = self._why_not(peer, inbound=inbound)
+    def admits(self, peer: PeerId, origin: Origin | None) -> bool:
+        """Gate and limits, counted where they refuse; room is made for who dials us, from `origin`."""
+        why_not = self._why_not(peer, None) if origin is None else self._make_room(peer, origin)
         if why_not is not None:
             self.counters.refuse(why_not)
         return why_not is None
@@ -260,10 +276,10 @@ class MemoryNetwork(NetworkBase[Connection]):
         self._nursery.start_soon(connection.keep)
 
     async def _dial(self, where: str, peer: PeerId) -> None:
-        full = self.limit_reached(peer, inbound=False)
+        full = self.limit_reached(peer, None)
         if full is not None:
             raise LimitReachedError(f"limit {full} is reached: disconnect somebody before connecting to {peer}")
-        if not self.admits(peer, inbound=False):
+        if not self.admits(peer, None):
             raise PeerUnreachableError(f"the connection to {peer} is refused here: gate")
         name = where.removeprefix("/memory/")
         if not where.startswith("/memory/") or not name:
@@ -272,7 +288,7 @@ class MemoryNetwork(NetworkBase[Connection]):
             other = await self._shake_hands(name)
             if other.peer_id != peer:
                 raise WrongPeerError(f"{where} proved to be {other.peer_id}, not {peer}")
-            if not other.admits(self._peer_id, inbound=True) or not self.admits(peer, inbound=False):
+            if not other.admits(self._peer_id, self.origin) or not self.admits(peer, None):
                 raise PeerUnreachableError(f"{where} or we ourselves refused the connection")
             self._check_up()
             self.fabric.join(self, other)

@@ -65,11 +65,11 @@ class NetworkLimits:
     connections_max: int = 256
     """Connections in all, both ways."""
     inbound_connections_max: int = 192
-    """Of these, how many others may have opened."""
+    """Of these, how many others may have opened. One more takes the place of a stranger's (`room.py`)."""
     connections_per_peer_max: int = 3
     """More than one only because two sides may dial at once."""
     connections_per_address_max: int = 128
-    """Inbound connections from one IP address (one /64 in IPv6), half-open ones among them."""
+    """Inbound connections from one IP address (one /64 in IPv6)."""
     half_open_max: int = 128
     """Inbound sockets that have not yet proven who they are."""
     half_open_per_address_max: int = 32
@@ -88,6 +88,8 @@ class NetworkLimits:
     """What one peer may have sent in all streams that nobody here has read yet; more closes the connection."""
     stalled_write_timeout_s: float = 30.0
     """A connection that takes no byte for so long, while we have some to send, is closed."""
+    silent_timeout_s: float = 30.0
+    """An inbound connection of somebody we do not know, on which no stream is open for so long, is closed."""
     unheard_timeout_s: float = 60.0
     """A connection that gives no sign of life for so long is closed; after half of it, it is asked for one."""
 
@@ -198,6 +200,10 @@ Gate: TypeAlias = Callable[[PeerId], bool]
 lets nobody in."""
 
 
+IsKnown: TypeAlias = Callable[[PeerId], bool]
+"""Whether a peer is the node of a member: its connections are kept when room for others is made. Must not block."""
+
+
 class Network(Protocol):
     """One node's place among its peers. Used from one trio task tree; entered once."""
 
@@ -219,6 +225,9 @@ class Network(Protocol):
 
     def set_gate(self, gate: Gate) -> None:
         """Let `gate` decide who may be connected, from now on. Peers already connected stay; see `disconnect`."""
+
+    def set_known(self, is_known: IsKnown) -> None:
+        """Say who is known, from now on; until then nobody is. See `room.py` for what that is good for."""
 
     async def connect(self, address: str, *, expected: PeerId | None) -> PeerId:
         """Make sure a connection to the peer at `address` stands, and return who it is. Connected already: at once.

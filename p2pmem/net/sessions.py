@@ -25,6 +25,7 @@ from p2pmem_protocol.names import Address, GraphId, NetworkId
 
 from p2pmem.net.framing import FrameReader
 from p2pmem.net.greet import NotWelcomeError, greet_as_listener, greet_as_opener
+from p2pmem.net.known import KnownPeers
 from p2pmem.net.seam import Network, PeerId, Stream
 
 log = logging.getLogger(__name__)
@@ -110,11 +111,13 @@ class Sessions:
         self._serve = serve
         self._penalise = penalise
         self._open: dict[PeerId, _Open] = {}
+        self._known = KnownPeers()
         self._last_seen_ms: dict[Address, int] = {}  # of those who went, the longest ago first
 
     def start(self) -> None:
         """From now on, answer who opens a member stream."""
         self._network.set_handler(MEMBER_PROTOCOL, self._listen)
+        self._network.set_known(self.is_known)
 
     def get(self, peer: PeerId) -> Session | None:
         found = self._open.get(peer)
@@ -122,6 +125,19 @@ class Sessions:
 
     def all(self) -> tuple[Session, ...]:
         return tuple(open_.session for open_ in self._open.values())
+
+    def member_of(self, session: Session) -> Address | None:
+        """Whose membership the peer uses now: one name for each peer, though it may speak for several."""
+        return min(filter(self._is_listed, self.names_of(session.speakers, session.peer)), default=None)
+
+    def is_known(self, peer: PeerId) -> bool:
+        """Whether this is one of the newest peers of somebody that a graph of ours lists. Of each there are few, though
+        all of them may have a session."""
+        member = self._known.member_of(peer)
+        return member is not None and self._is_listed(member)
+
+    def _is_listed(self, name: Address) -> bool:
+        return any(self._membership.is_member(graph, name) for graph in self._membership.graphs_with_head())
 
     def is_online(self, agent: Address) -> bool:
         """Whether a session with somebody who speaks for this agent is open."""
@@ -274,6 +290,9 @@ class Sessions:
             standing.scope.cancel()
             await standing.ended.wait()
         mine = self._open[peer] = _Open(session, trio.CancelScope(), trio.Event())
+        member = self.member_of(session)
+        if member is not None:
+            self._known.note(peer, member)
         log.info("session.opened", extra={"peer": peer, "by_us": opened_by_us, "apart_ms": session.clock_apart_ms})
         try:
             with mine.scope:

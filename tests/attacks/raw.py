@@ -37,14 +37,14 @@ async def dial(address: str, local_address: str = ATTACKER_HOST) -> trio.SocketS
     return await trio.open_tcp_stream(host, port, local_address=local_address)
 
 
-async def wire_to(address: str) -> Wire:
-    return Wire(await dial(address), stalled_write_timeout_s=10)
+async def wire_to(address: str, local_address: str = ATTACKER_HOST) -> Wire:
+    return Wire(await dial(address, local_address), stalled_write_timeout_s=10)
 
 
-async def secured(address: str, identity: Identity | None = None) -> SecureChannel:
+async def secured(address: str, identity: Identity | None = None, local_address: str = ATTACKER_HOST) -> SecureChannel:
     """A connection after noise and yamux were agreed on; from here on the attacker writes frames by hand."""
     _, peer = peer_of_address(address, None)
-    wire = await wire_to(address)
+    wire = await wire_to(address, local_address)
     try:
         return await secure_outbound(wire, identity or Identity(os.urandom(32)), peer)
     except BaseException:

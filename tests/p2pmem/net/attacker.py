@@ -33,13 +33,15 @@ async def dial(network: Libp2pNetwork, *, local_address: str = raw.ATTACKER_HOST
     return await raw.dial(network.addresses()[0], local_address)
 
 
-async def wire_to(network: Libp2pNetwork) -> Wire:
-    return await raw.wire_to(network.addresses()[0])
+async def wire_to(network: Libp2pNetwork, *, local_address: str = raw.ATTACKER_HOST) -> Wire:
+    return await raw.wire_to(network.addresses()[0], local_address)
 
 
-async def secured(network: Libp2pNetwork, identity: Identity | None = None) -> SecureChannel:
+async def secured(
+    network: Libp2pNetwork, identity: Identity | None = None, *, local_address: str = raw.ATTACKER_HOST
+) -> SecureChannel:
     """A connection after noise and yamux were agreed on; from here on the attacker writes frames by hand."""
-    return await raw.secured(network.addresses()[0], identity)
+    return await raw.secured(network.addresses()[0], identity, local_address)
 
 
 async def write_until_closed(channel: SecureChannel, pieces: Iterable[bytes]) -> None:

@@ -236,48 +236,45 @@ async def test_a_half_open_socket_has_limited_time() -> None:
     [
         (NetworkLimits(half_open_max=3), "half-open"),
         (NetworkLimits(half_open_per_address_max=3), "half-open-per-address"),
-        (NetworkLimits(connections_per_address_max=3), "connections-per-address"),
     ],
 )
-async def test_limits_on_sockets_hold_at_the_limit_and_one_past_it(limits: NetworkLimits, name: str) -> None:
+async def test_one_half_open_socket_past_a_limit_takes_the_place_of_the_oldest(
+    limits: NetworkLimits, name: str
+) -> None:
     async with victim(limits) as network:
         sockets = [await dial(network) for _ in range(3)]
-        await trio.testing.wait_all_tasks_blocked(0.01)
+        await until(lambda: network.statistics().half_open == 3)
+        assert network.statistics().refused == {}
+        sockets.append(await dial(network))
+        assert await sockets[0].receive_some() == b""
         assert network.statistics().half_open == 3
-        one_more = await dial(network)
-        assert await one_more.receive_some() == b""
         assert network.statistics().refused == {name: 1}
-        for stream in (*sockets, one_more):
+        await assert_serves(network)
+        for stream in sockets:
             await stream.aclose()
 
 
 @pytest.mark.parametrize(
-    ("limits", "name", "same_peer"),
+    ("limits", "name"),
     [
-        (NetworkLimits(connections_max=3), "connections", False),
-        (NetworkLimits(inbound_connections_max=3), "inbound-connections", False),
-        (NetworkLimits(connections_per_address_max=3), "connections-per-address", False),
-        (NetworkLimits(connections_per_peer_max=3), "connections-per-peer", True),
+        (NetworkLimits(connections_max=3), "connections"),
+        (NetworkLimits(inbound_connections_max=3), "inbound-connections"),
+        (NetworkLimits(connections_per_address_max=3), "connections-per-address"),
+        (NetworkLimits(connections_per_peer_max=3), "connections-per-peer"),
     ],
 )
-async def test_limits_on_connections_hold_at_the_limit_and_one_past_it(
-    limits: NetworkLimits, name: str, same_peer: bool
-) -> None:
+async def test_limits_on_connections_hold_at_the_limit_and_one_past_it(limits: NetworkLimits, name: str) -> None:
+    same = Identity(os.urandom(32)) if name == "connections-per-peer" else None
     async with victim(limits) as network:
-        identity = Identity(os.urandom(32))
-        channels = [await secured(network, identity if same_peer else None) for _ in range(3)]
+        network.set_known(lambda peer: True)
+        channels = [await secured(network, same) for _ in range(3)]
         await until(lambda: network.statistics().connections == 3)
-        stream = await dial(network)
-        if name == "connections-per-address":
-            assert await stream.receive_some() == b""
-        else:
-            await until_closed((await secured(network, identity if same_peer else None)).wire)
+        await until_closed((await secured(network, same)).wire)
         assert network.statistics().connections == 3
-        assert network.statistics().refused[name] == 1
-        await stream.aclose()
+        assert network.statistics().refused == {name: 1}
         channels[0].wire.close()
         await until(lambda: network.statistics().connections < 3)
-        channels.append(await secured(network, identity if same_peer else None))
+        channels.append(await secured(network, same))
         await until(lambda: network.statistics().connections == 3)
         for channel in channels:
             channel.wire.close()
