@@ -5,27 +5,49 @@ come to than it has room for leaves one that needs it least: the one that says i
 is left who has no other, so members behind NAT stay connected by way of the few that can be dialled. (With a fixed
 number instead, 56 of 100 members were cut off in a simulation where 80 % were behind NAT.)
 
+What a peer says of its others cannot be checked, and a member can run any number of peers. So that no member decides
+for a node with whom it is connected:
+
+* a member's further peers go before anybody's only one, those of the member with most of them first, whatever they
+  say; in a small graph each member may have some;
+* who says it has no other is believed once for each member, so it takes one entry in the roster to stay for that;
+* a quarter of the room is for those who have been here longest, and a quarter for those this node dialled itself,
+  drawn by lot, though they have others: all who come later together do not cut it off from these.
+
 Pure: time and lists are arguments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from p2pmem.net.limits import PeerLimits
 from p2pmem.net.seam import PeerId
 
+KEPT_PART: Final = 4
+"""One part of so many of the room is for the longest here, and one for those that were dialled."""
+
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A connected member. `reaches`: with how many members it says it is connected, us among them, in that graph of
-    those we share where these are fewest; an unknown list counts as empty, and so does any list in a small graph.
-    `since_s`: when it came."""
+    """A connected peer of a member. `member`: any one name for whoever answers for it. `reaches`: with how many members
+    it says it is connected, us among them, in that graph of those we share where these are fewest; an unknown list
+    counts as empty. `in_small`: it shares a graph in which everybody is connected with everybody. `since_s`: when it
+    came."""
 
     peer: PeerId
+    member: str
     reaches: int
     since_s: float
+    dialled: bool = False
+    in_small: bool = False
+
+    @property
+    def has_others(self) -> bool:
+        return self.reaches > 1 and not self.in_small
 
 
 def room_for(limits: PeerLimits, *, reachable: bool) -> int:
@@ -34,16 +56,43 @@ def room_for(limits: PeerLimits, *, reachable: bool) -> int:
 
 
 def whom_to_leave(neighbours: Sequence[Neighbour], room: int, limits: PeerLimits, now_s: float) -> PeerId | None:
-    """The member to part with, or None while there is room or nobody can be left.
+    """The peer to part with, or None while there is room or nobody can be left.
 
-    Who has just come is not judged, but for the very last: it may be the one that needs us least.
+    Who has just come is not judged by his list, but for the very last: it may be the one that needs us least.
     """
     if len(neighbours) <= room:
         return None
-    newest = max(neighbours, key=lambda it: (it.since_s, it.peer))
-    judged = [it for it in neighbours if it is newest or now_s - it.since_s >= limits.member_hold_off_s]
-    longest = max(judged, key=lambda it: (it.reaches, it.since_s, it.peer))
-    return longest.peer if longest.reaches > 1 else None
+    peers_of: dict[str, list[Neighbour]] = defaultdict(list)
+    for it in _by_age(neighbours):
+        peers_of[it.member].append(it)
+    further = [
+        it
+        for peers in peers_of.values()
+        for place, it in enumerate(peers)
+        if place >= (limits.peers_of_member_max if it.in_small else 1)
+    ]
+    if further:
+        return max(further, key=lambda it: (len(peers_of[it.member]), it.reaches, it.since_s, it.peer)).peer
+    newest = _by_age(neighbours)[-1]
+    kept = _kept(neighbours, room // KEPT_PART)
+    judged = [
+        it
+        for it in neighbours
+        if it.has_others and it.peer not in kept and (it is newest or now_s - it.since_s >= limits.member_hold_off_s)
+    ]
+    return max(judged, key=lambda it: (it.reaches, it.since_s, it.peer)).peer if judged else None
+
+
+def _by_age(neighbours: Iterable[Neighbour]) -> list[Neighbour]:
+    """Those who have been here longest first."""
+    return sorted(neighbours, key=lambda it: (it.since_s, it.peer))
+
+
+def _kept(neighbours: Iterable[Neighbour], part: int) -> set[PeerId]:
+    """Who stays though he has others: so many that were here first, and so many of those that we dialled."""
+    others = _by_age(it for it in neighbours if it.has_others)
+    dialled = [it for it in others if it.dialled]
+    return {it.peer for it in (*others[:part], *dialled[:part])}
 
 
 def how_many_to_dial(limits: PeerLimits, members: int, connected: int) -> int:

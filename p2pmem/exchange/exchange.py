@@ -35,13 +35,14 @@ from p2pmem_protocol.hello import SYNC_PROTOCOL
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import GraphId
 
-from p2pmem.exchange.crowd import Neighbour, how_many_to_dial, is_short, room_for, whom_to_leave
+from p2pmem.exchange.crowd import how_many_to_dial, is_short
 from p2pmem.exchange.fetching import Fetching
 from p2pmem.exchange.holdings import Holdings, How
 from p2pmem.exchange.link import Link, Recent, ticks_ms
 from p2pmem.exchange.open_gossip import OpenGossip
 from p2pmem.exchange.open_reading import OpenReading
 from p2pmem.exchange.pace import NEVER_S, SPREAD_MAX, Comparer, period_s
+from p2pmem.exchange.parting import Parting
 from p2pmem.exchange.sync_client import Comparison, SyncClient
 from p2pmem.exchange.sync_server import SyncServer
 from p2pmem.ledger.batch import Delta
@@ -56,8 +57,6 @@ from p2pmem.net.topics import OpenTopics
 
 log = logging.getLogger(__name__)
 
-LISTS_COME_S: Final = 5.0
-"""After so long a member has said with whom it is connected, and a look is worth while."""
 AFTER_NEWS_S: Final = 10.0
 AFTER_NEWS_MEMBERS: Final = 3
 DIFFERS_PAUSE_S: Final = 1.0
@@ -98,7 +97,7 @@ class Exchange:
         peer, and keeps it ended for some seconds."""
         self._network, self._sessions, self._holdings, self._raw = network, sessions, holdings, raw
         self._clock, self._chance, self._limits = clock, chance, limits
-        self._announce, self._met, self._penalise, self._part = announce, met, penalise, part
+        self._announce, self._met, self._penalise = announce, met, penalise
         self._gossip = Gossip(network.peer_id)
         self._recent = Recent()
         self._links: dict[PeerId, Link] = {}
@@ -108,8 +107,6 @@ class Exchange:
         self._tick_ms = inf
         """When the machine is called next."""
         self._news = trio.Event()
-        self._since: dict[PeerId, float] = {}
-        self._came = trio.Event()
         self._news_s = NEVER_S
         self._acknowledged = Signal()
         self.client = SyncClient(network, holdings, clock)
@@ -126,6 +123,9 @@ class Exchange:
             limits=limits,
         )
         self.dialer = Dialer(network, self._connected, chance, limits)
+        self._parting = Parting(
+            network, sessions, holdings, self._gossip.list_length, announce, self.dialer.unhear, part, limits
+        )
         self.fetching = Fetching(holdings, self.client, self._sources, penalise, chance)
         self.open_gossip = OpenGossip(
             network, open_topics, holdings, sessions.open_graphs, penalise, moved=self._acknowledged
@@ -144,7 +144,7 @@ class Exchange:
             await nursery.start(self.dialer.run)
             nursery.start_soon(self._run_ticks)
             nursery.start_soon(self._run_news)
-            nursery.start_soon(self._run_room)
+            nursery.start_soon(self._parting.run)
             nursery.start_soon(self.fetching.run)
             nursery.start_soon(self.open_gossip.run)
             task_status.started()
@@ -173,8 +173,8 @@ class Exchange:
             follow_head=partial(self._follow_head, peer),
         )
         comparer = Comparer()
-        self._links[peer], self._comparers[peer], self._since[peer] = link, comparer, trio.current_time()
-        self._came.set()
+        self._links[peer], self._comparers[peer] = link, comparer
+        self._parting.came(peer)
         self._do(self._gossip.peer_joined(peer, self._streamed(session), ticks_ms()))
         try:
             async with trio.open_nursery() as nursery:
@@ -184,7 +184,8 @@ class Exchange:
                 await self._read(link)
                 nursery.cancel_scope.cancel()
         finally:
-            del self._links[peer], self._comparers[peer], self._since[peer]
+            del self._links[peer], self._comparers[peer]
+            self._parting.went(peer)
             self._do(self._gossip.peer_left(peer, ticks_ms()))
             self._look_soon()
             with trio.CancelScope(shield=True):
@@ -363,6 +364,11 @@ class Exchange:
         """Whom we are connected to in a graph."""
         return [session.peer for session in self._sessions.all() if self._sessions.may_have(session.peer, graph)]
 
+    def _members_met(self, graph: GraphId) -> int:
+        """With how many members of a graph we are connected: a member's further peers make it no more."""
+        sessions = (it for it in self._sessions.all() if self._sessions.may_have(it.peer, graph))
+        return len({self._sessions.member_of(session) for session in sessions})
+
     def _sources(self, graph: GraphId) -> list[PeerId]:
         """Whom to ask for content: members, and of an open graph whoever we read it from."""
         return [*self._members(graph), *(self.open_reading.peers() if self._sessions.is_open(graph) else ())]
@@ -465,7 +471,7 @@ class Exchange:
         addresses = list(await self.client.ask_peers(session.peer, graph, self._announce()))
         self._chance.shuffle(addresses)
         dialled = self.dialer.wanted() | self._network.connected()
-        more = how_many_to_dial(self._limits, self._holdings.member_count(graph), len(self._members(graph)))
+        more = how_many_to_dial(self._limits, self._holdings.member_count(graph), self._members_met(graph))
         for address in addresses:
             if len((self.dialer.wanted() | self._network.connected()) - dialled) >= more:
                 break
@@ -474,36 +480,7 @@ class Exchange:
             await self._met(graph, session.peer, address)
 
     def _is_short(self, graph: GraphId) -> bool:
-        return is_short(self._limits, self._holdings.member_count(graph), len(self._members(graph)))
-
-    async def _run_room(self) -> None:
-        """Where more members are connected than there is room for, leave those that need us least."""
-        again_s = inf
-        while True:
-            with trio.move_on_after(again_s):
-                await self._came.wait()
-            self._came = trio.Event()
-            await trio.sleep(LISTS_COME_S)
-            room = room_for(self._limits, reachable=bool(self._announce()))
-            while (peer := whom_to_leave(self._neighbours(), room, self._limits, trio.current_time())) is not None:
-                log.info("peer.left_for_room", extra={"peer": peer})
-                self.dialer.unhear(peer)
-                await self._part(peer, self._limits.member_hold_off_s)
-            again_s = self._limits.member_hold_off_s if len(self._neighbours()) > room else inf
-
-    def _neighbours(self) -> list[Neighbour]:
-        connected = self._network.connected()
-        return [
-            Neighbour(session.peer, self._reaches(session), self._since[session.peer])
-            for session in self._sessions.all()
-            if session.peer in self._since and session.peer in connected
-        ]
-
-    def _reaches(self, session: Session) -> int:
-        limits, shared = self._limits, self._sessions.graphs_of(session)
-        if any(self._holdings.member_count(graph) <= limits.members_all_max for graph in shared):
-            return 0  # in a small graph everybody is connected with everybody, however many graphs there are
-        return min((self._gossip.list_length(session.peer, graph) for graph in self._streamed(session)), default=0)
+        return is_short(self._limits, self._holdings.member_count(graph), self._members_met(graph))
 
 
 async def _quietly(work: Callable[[], Awaitable[None]]) -> None:

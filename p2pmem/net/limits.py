@@ -65,6 +65,9 @@ class PeerLimits:
     """With so many members a node stays connected that nobody can dial. Of more it leaves one that has most others."""
     members_connected_reachable_max: int = 128
     """The same for a node with addresses that others can dial: they depend on it."""
+    peers_of_member_max: int = 4
+    """So many peers of one member a node without room stays connected with where they share a small graph; in a large
+    one with one."""
     member_hold_off_s: float = 60.0
     """Who was left is not connected again for so long, and who has just come is not left."""
 

@@ -91,3 +91,35 @@ async def test_a_full_node_leaves_a_member_that_has_others_for_one_that_has_none
     assert peer(left) not in connected(middle)
     assert await middle.face.peers()
     assert peer(left) not in {PeerId(it.peer) for it in await middle.face.peers()}, "it is not banned"
+
+
+@pytest.mark.cluster(n=6, limits=TIGHT)
+async def test_many_peers_of_one_member_that_say_they_have_no_other_push_nobody_out(cluster: Cluster) -> None:
+    ada, bo, *_ = cluster.nodes
+    await cluster.advance(minutes=3)
+    parting, of_bo, wronged = ada.inside.exchange._parting, {peer(bo)}, set[PeerId]()
+    told, part = parting._list_length, parting._part
+    parting._list_length = lambda peer, graph: 0 if peer in of_bo else told(peer, graph)
+
+    async def noted(who: PeerId, for_s: float) -> None:
+        if who not in of_bo and sum(it.peer in of_bo for it in parting._neighbours()) > 1:
+            wronged.add(who)
+        await part(who, for_s)
+
+    parting._part = noted
+    for number in range(4):
+        of_bo.add(peer(await cluster.twin(bo, f"twin{number}")))
+    await cluster.advance(minutes=3)
+    assert not wronged
+    assert len(connected(ada)) == 3
+
+
+@pytest.mark.cluster(n=6, limits=SMALL)
+async def test_peers_of_one_member_count_as_one_that_is_met(cluster: Cluster) -> None:
+    ada, bo, *_ = cluster.nodes
+    (graph,) = ada.inside.ledger.graphs
+    await cluster.twin(bo, "twin")
+    await cluster.advance(minutes=2)
+    members = {ada.inside.services.sessions.member_of(it) for it in ada.inside.services.sessions.all()}
+    assert ada.inside.exchange._members_met(graph) == len(members)
+    assert ada.inside.exchange._members_met(graph) < len(connected(ada))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given, strategies as st
 
 from p2pmem.exchange.crowd import Neighbour, how_many_to_dial, is_short, room_for, whom_to_leave
@@ -21,7 +23,7 @@ NOW_S = 1_000.0
 
 def neighbours(*reaches: int, since_s: float = 0.0) -> list[Neighbour]:
     """Some who came one second after the other, long ago unless said otherwise."""
-    return [Neighbour(PeerId(f"peer {at}"), reach, since_s + at) for at, reach in enumerate(reaches)]
+    return [Neighbour(PeerId(f"peer {at}"), f"member {at}", reach, since_s + at) for at, reach in enumerate(reaches)]
 
 
 def test_a_node_has_room_for_some_and_one_that_others_can_dial_for_more() -> None:
@@ -56,13 +58,62 @@ def test_who_came_less_than_the_hold_off_ago_is_not_left_for_somebody_newer() ->
 def test_one_after_the_other_leaves_no_more_than_there_is_room_for_or_who_has_no_other(
     reaches: list[int], since_s: float
 ) -> None:
-    left = neighbours(*reaches, since_s=since_s - 100)
-    while (peer := whom_to_leave(left, 3, LIMITS, NOW_S)) is not None:
-        (gone,) = [it for it in left if it.peer == peer]
-        assert gone.reaches > 1
-        left.remove(gone)
-    settled = [it for it in left if NOW_S - it.since_s >= LIMITS.member_hold_off_s]
-    assert len(left) <= 3 or all(it.reaches <= 1 for it in settled)
+    here = neighbours(*reaches, since_s=since_s - 100)
+    stay = left(here, 3)
+    assert all(it.reaches > 1 for it in set(here) - set(stay))
+    settled = [it for it in stay if NOW_S - it.since_s >= LIMITS.member_hold_off_s]
+    assert len(stay) <= 3 or all(it.reaches <= 1 for it in settled)
+
+
+def peers_of(member: str, count: int, *, since_s: float, reaches: int = 0, in_small: bool = False) -> list[Neighbour]:
+    return [
+        Neighbour(PeerId(f"{member} {at}"), member, reaches, since_s + at, in_small=in_small) for at in range(count)
+    ]
+
+
+def left(here: list[Neighbour], room: int) -> list[Neighbour]:
+    """Who is still here once nobody is to be left any more."""
+    here = list(here)
+    while (peer := whom_to_leave(here, room, LIMITS, NOW_S)) is not None:
+        here = [it for it in here if it.peer != peer]
+    return here
+
+
+def test_peers_of_one_member_that_say_they_have_no_other_push_out_nobody() -> None:
+    honest = neighbours(*[9] * 24)
+    for since_s in (0.0, NOW_S - 1):  # long ago, and just now
+        assert set(left([*honest, *peers_of("mallory", 100, since_s=since_s)], 25)) >= set(honest)
+    # As many members as the attacker has peers do push out some: they are in the roster.
+    assert len(set(left([*honest, *neighbours(*[0] * 10, since_s=50)], 24)) & set(honest)) < 24
+
+
+def test_of_the_further_peers_of_members_those_of_the_member_with_most_go_first() -> None:
+    here = [*peers_of("few", 2, since_s=0, reaches=9), *peers_of("many", 3, since_s=0), *neighbours(9, 9)]
+    assert [it.peer for it in left(here, 6)].count(PeerId("many 2")) == 0
+    assert {it.member for it in left(here, 4)} == {"few", "many", "member 0", "member 1"}
+
+
+def test_in_a_small_graph_a_member_keeps_some_peers_and_no_more_where_there_is_no_room() -> None:
+    few = LIMITS.peers_of_member_max
+    here = [*peers_of("mallory", few + 3, since_s=0, in_small=True), *peers_of("bo", 2, since_s=0, in_small=True)]
+    kept = left(here, 3)
+    assert [it.member for it in kept].count("mallory") == few
+    assert [it.member for it in kept].count("bo") == 2
+    assert left(here, len(here)) == here
+
+
+def test_those_here_longest_and_those_dialled_stay_whatever_others_say() -> None:
+    room = 16
+    longest = neighbours(*[99] * 4)
+    dialled = [
+        replace(it, peer=PeerId(f"dialled {it.peer}"), member=f"d {it.member}", dialled=True)
+        for it in neighbours(*[99] * 6, since_s=100)
+    ]
+    others = [replace(it, peer=PeerId(f"other {it.peer}"), member=f"o {it.member}") for it in neighbours(*[9] * 6)]
+    others = [replace(it, since_s=50 + it.since_s) for it in others]
+    claim = [Neighbour(PeerId(f"alone {at}"), f"m {at}", 0, 200 + at) for at in range(40)]
+    kept = left([*longest, *dialled, *others, *claim], room)
+    assert {*longest, *dialled[:4], *claim} == set(kept)
 
 
 def test_in_a_small_graph_all_are_dialled_and_in_a_large_one_some() -> None:
