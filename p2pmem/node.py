@@ -58,6 +58,7 @@ from p2pmem.services.keeper import Keeper, since_boot_ms, virtual_ms
 from p2pmem.services.lifetimes import Lifetimes
 from p2pmem.services.member_desk import MemberDesk
 from p2pmem.services.membership import Membership
+from p2pmem.services.met import MetMembers
 from p2pmem.services.node_face import NodeFace
 from p2pmem.services.papers import OwnPapers
 from p2pmem.services.parts import Services
@@ -239,6 +240,7 @@ class _Built:
         self.admission = Admission(ledger, at.blocking)
         self._rosters = Rosters(ledger, self.admission)
         self._make_exchange(papers)
+        self._met = MetMembers(ledger, self._exchange.dialer, self._chance(), settings.limits)
         self._signing = Signing(ledger, keyring)
         self._drafting = Drafting(ledger, self._signing, imports, at.blocking)
         self._make_membership(keyring, papers)
@@ -276,14 +278,17 @@ class _Built:
             holdings=holdings,
             raw=self._ledger.raw,
             clock=self._at.clock,
-            chance=random.Random(self._at.random_bytes(16)),  # noqa: S311 - spreads load, keeps no secret
+            chance=self._chance(),
             announce=self._announce,
-            met=lambda graph, peer, address: self._joining.remember(graph, peer, address),
+            met=lambda graph, member, peer, address: self._met.remember(graph, member, peer, address),
             penalise=self._penalties.punish,
             part=self._penalties.hold_off,
             open_topics=self._topics,
             limits=self._settings.limits,
         )
+
+    def _chance(self) -> random.Random:
+        return random.Random(self._at.random_bytes(16))  # noqa: S311 - spreads load, keeps no secret
 
     def _make_membership(self, keyring: Keyring, papers: OwnPapers) -> None:
         self._membership = Membership(self._ledger, self.admission, self._rosters, keyring)
@@ -443,7 +448,7 @@ class _Built:
                 self._exchange.dialer.want(address)
             except MisuseError as error:  # one list for all members names each of them too
                 log.warning("peer.bootstrap_passed_over", extra={"why": str(error)})
-        self._joining.dial_known()
+        self._met.dial()
 
     def _chores(self) -> tuple[Chore, ...]:
         async def review_sessions() -> None:

@@ -33,7 +33,7 @@ from p2pmem_protocol.frames import GraphState, Peers
 from p2pmem_protocol.gossip import Close, Command, Compare, Gossip, GossipStatistics, Reconcile, Wake
 from p2pmem_protocol.hello import SYNC_PROTOCOL
 from p2pmem_protocol.kinds import Kind
-from p2pmem_protocol.names import GraphId
+from p2pmem_protocol.names import Address, GraphId
 
 from p2pmem.exchange.crowd import how_many_to_dial, is_short
 from p2pmem.exchange.fetching import Fetching
@@ -50,7 +50,7 @@ from p2pmem.net.dialer import Dialer
 from p2pmem.net.framing import FrameReader
 from p2pmem.net.greet import NotWelcomeError
 from p2pmem.net.limits import PeerLimits
-from p2pmem.net.reach import may_dial_on_hearsay
+from p2pmem.net.reach import is_same_host, may_dial_on_hearsay
 from p2pmem.net.seam import Network, PeerId, Stream
 from p2pmem.net.sessions import Session, Sessions
 from p2pmem.net.topics import OpenTopics
@@ -86,15 +86,15 @@ class Exchange:
         clock: Clock,
         chance: random.Random,
         announce: Callable[[], tuple[str, ...]],
-        met: Callable[[GraphId, PeerId, str], Awaitable[None]],
+        met: Callable[[GraphId, Address, PeerId, str], Awaitable[None]],
         penalise: Callable[[PeerId, RefusedError], None],
         part: Callable[[PeerId, float], Awaitable[None]],
         open_topics: OpenTopics,
         limits: PeerLimits,
     ) -> None:
         """`announce` gives the addresses that others may dial us at; `raw` the bytes of an item in the set; `met` is
-        told where a member of a graph can be dialled, to remember it beyond this run; `part` ends the connection to a
-        peer, and keeps it ended for some seconds."""
+        told where a peer of a member was met, to remember it beyond this run; `part` ends the connection to a peer,
+        and keeps it ended for some seconds."""
         self._network, self._sessions, self._holdings, self._raw = network, sessions, holdings, raw
         self._clock, self._chance, self._limits = clock, chance, limits
         self._announce, self._met, self._penalise = announce, met, penalise
@@ -451,7 +451,7 @@ class Exchange:
 
     def _peers_of(self, peer: PeerId, asked: Peers) -> tuple[str, ...]:
         """Note where the asker can be dialled; say where we and the members that we are connected to can be."""
-        self.client.note_addresses(peer, asked.addresses)
+        self.client.note_addresses(peer, asked.addresses, self._announce())
         theirs = [
             address
             for session in self._sessions.all()
@@ -476,8 +476,17 @@ class Exchange:
             if len((self.dialer.wanted() | self._network.connected()) - dialled) >= more:
                 break
             self.hear_of(address)
-        for address in self.client.known_addresses(session.peer)[:1]:
-            await self._met(graph, session.peer, address)
+        member, address = self._sessions.member_of(session), self._met_at(session.peer)
+        if member is not None and address:
+            await self._met(graph, member, session.peer, address)
+
+    def _met_at(self, peer: PeerId) -> str:
+        """Where a connected peer was seen to be: where we dialled it, or, of what it says, at the host that it came
+        from. Empty when it was not seen where it says."""
+        if dialled := self._network.dialled_at(peer):
+            return f"{dialled}/p2p/{peer}"
+        seen = self._network.address_of(peer)
+        return next((it for it in self.client.known_addresses(peer) if is_same_host(it, seen)), "")
 
     def _is_short(self, graph: GraphId) -> bool:
         return is_short(self._limits, self._holdings.member_count(graph), self._members_met(graph))

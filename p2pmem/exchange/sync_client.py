@@ -45,6 +45,7 @@ from p2pmem_protocol.roster import SignedHeader
 
 from p2pmem.exchange.holdings import Holdings, How, Offered, Source
 from p2pmem.net.framing import FrameReader, send_frames
+from p2pmem.net.reach import may_dial_on_hearsay
 from p2pmem.net.seam import Network, PeerId, Stream
 
 log = logging.getLogger(__name__)
@@ -159,7 +160,7 @@ class SyncClient:
                 answer = await line.ask(Peers(graph, ours), Peers)
             except NotGivenError:
                 return ()
-        self.note_addresses(peer, answer.addresses)
+        self.note_addresses(peer, answer.addresses, ours)
         return answer.addresses
 
     async def fetch_attachment(self, peer: PeerId, graph: GraphId, content_hash: bytes, length: int) -> bool:
@@ -195,9 +196,12 @@ class SyncClient:
         if line is not None:
             await line.close()
 
-    def note_addresses(self, peer: PeerId, addresses: Iterable[str]) -> None:
-        """Remember those of `addresses` that lead to `peer` itself: others' are theirs to tell."""
-        own = tuple(address for address in addresses if address.endswith(f"/p2p/{peer}"))[:ADDRESSES_OF_ONE_MAX]
+    def note_addresses(self, peer: PeerId, addresses: Iterable[str], ours: tuple[str, ...]) -> None:
+        """Remember those of `addresses` that lead to `peer` itself, as others' are theirs to tell, and may be dialled
+        on hearsay by who tells `ours`."""
+        told = (address for address in addresses if address.endswith(f"/p2p/{peer}"))
+        own = tuple(address for address in told if may_dial_on_hearsay(address, ours))[:ADDRESSES_OF_ONE_MAX]
+        self._addresses.pop(peer, None)
         if own:
             self._addresses[peer] = own
             while len(self._addresses) > ADDRESSES_MAX:

@@ -96,6 +96,9 @@ class NetworkBase(Generic[C]):
         connections = self._connections.get(peer)
         return connections[0].address if connections else ""
 
+    def dialled_at(self, peer: PeerId) -> str:
+        return next((it.address for it in self._connections.get(peer, ()) if not it.inbound), "")
+
     def peer_events(self) -> trio.MemoryReceiveChannel[PeerEvent]:
         return self._events.subscribe(
             _event(connections[0], PeerEventKind.CONNECTED) for connections in self._connections.values()

@@ -4,8 +4,9 @@ A pause doubles from the first to the longest of `PeerLimits` and is drawn betwe
 lost each other at one instant do not meet again at one instant. A success begins anew, and so does a wish to dial soon.
 A peer that answers that we share nothing is left in peace for longer.
 
-Who is *wanted* is dialled for ever. Who was only *heard of*, from another member, is one of few such, and given up
-after some failures in a row unless it was reached once.
+Who is *wanted*, because a person said so, is dialled for ever. Who was only *heard of*, from another member, is one of
+few such, and given up after some failures in a row. If it was reached once, now or before a restart, it is dialled on,
+until somebody else is heard of and there is no room for both.
 """
 
 from __future__ import annotations
@@ -78,17 +79,20 @@ class Dialer:
         """
         return self._add(address, wanted=True)
 
-    def hear(self, address: str) -> PeerId:
-        """The same for an address that another member told us. Raises as `want`, and when too many are such."""
-        return self._add(address, wanted=False)
+    def hear(self, address: str, *, met_before: bool = False) -> PeerId:
+        """The same for an address that another member told us. Raises as `want`, and when too many are such.
 
-    def _add(self, address: str, *, wanted: bool) -> PeerId:
+        `met_before`: the peer was reached there once.
+        """
+        return self._add(address, wanted=False, met_before=met_before)
+
+    def _add(self, address: str, *, wanted: bool, met_before: bool = False) -> PeerId:
         _, peer = peer_of_address(address, None)
         if peer == self._network.peer_id:
             raise MisuseError(f"{address} is this node's own address")
         target = self._targets.get(peer)
         if target is None:
-            return self._begin(peer, _Target([address], wanted))
+            return self._begin(peer, _Target([address], wanted, reached=met_before))
         if wanted or not target.wanted:
             # Hearsay does not displace an address that somebody here gave.
             if address in target.addresses:
@@ -102,13 +106,23 @@ class Dialer:
     def _begin(self, peer: PeerId, target: _Target) -> PeerId:
         if len(self._targets) >= self._limits.wanted_peers_max:
             raise MisuseError(f"{self._limits.wanted_peers_max} peers are wanted already")
-        heard = sum(not it.wanted for it in self._targets.values())
-        if not target.wanted and heard >= self._limits.heard_peers_max:
-            raise MisuseError(f"{heard} peers are dialled already that were only heard of")
+        if not target.wanted:
+            self._make_room()
         self._targets[peer] = target
         if self._nursery is not None:
             self._nursery.start_soon(self._keep, peer, target)
         return peer
+
+    def _make_room(self) -> None:
+        """For one more that was only heard of. Who did not answer most often in a row is given up, if that is often."""
+        heard = [peer for peer, it in self._targets.items() if not it.wanted]
+        if len(heard) < self._limits.heard_peers_max:
+            return
+        away = [peer for peer in heard if peer not in self._network.connected()]
+        worst = max(away, key=lambda peer: self._targets[peer].failures, default=None)
+        if worst is None or self._targets[worst].failures < self._limits.heard_failures_max:
+            raise MisuseError(f"{len(heard)} peers are dialled already that were only heard of")
+        self.unwant(worst)
 
     def unwant(self, peer: PeerId) -> None:
         """Dial it no more. A connection that stands is left alone."""

@@ -84,6 +84,21 @@ def may_dial_on_hearsay(address: str, own: Iterable[str]) -> bool:
     return reach is not Reach.NOWHERE
 
 
+def is_same_host(address: str, other: str) -> bool:
+    """Whether two multiaddrs lead to one host, whatever the port. A name is the same as nothing: it may change."""
+    (kind, host), (other_kind, other_host) = (_host_of(it) for it in (address, other))
+    if "dns" in (kind[:3], other_kind[:3]) or not host or not other_host:
+        return False
+    ip, other_ip = (_ip_of(it, is_name=False) for it in (host, other_host))
+    return ip == other_ip if ip is not None else (kind, host) == (other_kind, other_host)
+
+
+def _host_of(address: str) -> tuple[str, str]:
+    """The first part of a multiaddr: what kind of host, and which; empty for none."""
+    parts = address.split("/")
+    return (parts[1], parts[2]) if len(parts) > 2 else ("", "")
+
+
 def _spread(address: str) -> tuple[str, ...]:
     """An address that is everywhere stands for the one by which this machine sends to others."""
     for prefix, (protocol, family) in _UNSPECIFIED.items():

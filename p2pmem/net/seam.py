@@ -254,6 +254,9 @@ class Network(Protocol):
     def address_of(self, peer: PeerId) -> str:
         """Where a connected peer was seen, as in `PeerEvent`; empty if it is not connected."""
 
+    def dialled_at(self, peer: PeerId) -> str:
+        """Where we dialled a connected peer, and it proved itself; empty if only it has dialled us."""
+
     async def disconnect(self, peer: PeerId, why: str) -> None:
         """Close all connections to `peer`; streams end. Not connected: nothing happens. `why` goes to the log.
 

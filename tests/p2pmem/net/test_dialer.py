@@ -184,6 +184,32 @@ async def test_of_peers_and_of_hearsay_only_so_many_are_dialled(clock: MockClock
                 dialer.hear(bad)
 
 
+async def test_of_hearsay_that_fills_all_room_what_does_not_answer_gives_way_and_what_is_connected_does_not(
+    clock: MockClock,
+) -> None:
+    del clock
+    limits = PeerLimits(heard_peers_max=2, heard_failures_max=3)
+    fabric = MemoryFabric(seed=5)
+
+    def at(name: str) -> str:
+        return f"/memory/{name}/p2p/{fabric.peer_id_of(name)}"
+
+    async with fabric.network("me") as me, trio.open_nursery() as nursery:
+        dialer = Dialer(me, Meetings(fabric, "me"), random.Random(9), limits)
+        await nursery.start(dialer.run)
+        async with fabric.network("here"):
+            gone, here = dialer.hear(at("gone"), met_before=True), dialer.hear(at("here"))
+            await trio.sleep(100)
+            assert here in me.connected()
+            assert dialer.wanted() == {gone, here}, "who was met before is dialled on"
+            new = dialer.hear(at("new"))
+            assert dialer.wanted() == {here, new}
+            assert here in me.connected()
+            with pytest.raises(MisuseError, match="only heard of"):
+                dialer.hear(at("other"))
+        nursery.cancel_scope.cancel()
+
+
 async def test_hearsay_does_not_displace_the_address_that_a_person_gave(clock: MockClock) -> None:
     del clock
     fabric = MemoryFabric(seed=6)

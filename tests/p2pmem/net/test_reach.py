@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from p2pmem.net.reach import Reach, may_dial_on_hearsay, reach_of, worth_telling
+from p2pmem.net.reach import Reach, is_same_host, may_dial_on_hearsay, reach_of, worth_telling
 
 LOOP, LAN, WORLD = "/ip4/127.0.0.1/tcp/1/p2p/x", "/ip4/192.168.1.9/tcp/1/p2p/x", "/ip4/8.8.8.8/tcp/1/p2p/x"
 
@@ -69,3 +69,23 @@ def test_nobody_is_made_to_knock_at_its_own_machine_by_hearsay() -> None:
 def test_where_machines_of_a_cloud_answer_nobody_is_made_to_ask() -> None:
     for address in ("/ip4/169.254.169.254/tcp/80", "/dns/169.254.169.254/tcp/80", "/ip6/fe80::1/tcp/80"):
         assert not may_dial_on_hearsay(address, [WORLD])
+
+
+@pytest.mark.parametrize(
+    ("address", "other", "same"),
+    [
+        ("/ip4/192.0.2.1/tcp/4001/p2p/x", "/ip4/192.0.2.1/tcp/50123", True),
+        ("/ip4/192.0.2.1/tcp/4001", "/ip4/192.0.2.2/tcp/4001", False),
+        ("/ip6/2001:db8::1/tcp/1", "/ip6/2001:db8:0::1/tcp/2", True),
+        ("/ip6/::ffff:192.0.2.1/tcp/1", "/ip4/192.0.2.1/tcp/1", True),
+        ("/dns/node.example.org/tcp/1", "/dns/node.example.org/tcp/1", False),
+        ("/dns/192.0.2.1/tcp/1", "/ip4/192.0.2.1/tcp/1", False),
+        ("/memory/ada/p2p/x", "/memory/ada", True),
+        ("/memory/ada/p2p/x", "/memory/bo", False),
+        ("", "", False),
+        ("/ip4", "/ip4", False),
+    ],
+)
+def test_whether_two_addresses_lead_to_one_host(address: str, other: str, same: bool) -> None:
+    assert is_same_host(address, other) is same
+    assert is_same_host(other, address) is same
