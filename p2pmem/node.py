@@ -236,7 +236,9 @@ class _Built:
         contract = Address(chain.settings.contract) if chain else None
         self._facts = ChainFacts(ledger, chain.settings.chain_id if chain else 0, contract)
         self.showing = Showing(ledger, self._facts)
-        self._penalties = Penalties(net, LedgerBans(ledger.database), at.clock, settings.limits)
+        self._penalties = Penalties(
+            net, LedgerBans(ledger.database), at.clock, settings.limits, lambda peer: self._sessions.is_known(peer)
+        )
         self.admission = Admission(ledger, at.blocking)
         self._rosters = Rosters(ledger, self.admission)
         self._make_exchange(papers)

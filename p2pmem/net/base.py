@@ -132,7 +132,8 @@ class NetworkBase(Generic[C]):
 
     def _why_not(self, peer: PeerId, origin: Origin | None) -> str | None:
         """Why a proven peer may not be connected, by gate and limits, or None."""
-        return self.limit_reached(peer, origin) if admits(self._gate, peer) else "gate"
+        where = origin.wide if origin is not None else ""
+        return self.limit_reached(peer, origin) if admits(self._gate, peer, where) else "gate"
 
     def _make_room(self, peer: PeerId, origin: Origin) -> str | None:
         """The same for one that dialled us; where only room is wanting, a stranger's connection ends for it."""

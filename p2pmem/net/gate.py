@@ -9,12 +9,12 @@ from p2pmem.net.seam import Gate, PeerId
 log = logging.getLogger(__name__)
 
 
-def admits(gate: Gate | None, peer: PeerId) -> bool:
-    """Whether `gate` lets `peer` be connected. No gate lets everybody; one that raises, nobody."""
+def admits(gate: Gate | None, peer: PeerId, origin: str) -> bool:
+    """Whether `gate` lets `peer` in, that dials from `origin`. No gate lets everybody in; one that raises, nobody."""
     if gate is None:
         return True
     try:
-        return gate(peer)
+        return gate(peer, origin)
     except Exception:
         log.exception("net.gate.failed", extra={"peer": peer})
         return False

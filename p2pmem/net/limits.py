@@ -40,7 +40,12 @@ class PeerLimits:
     forgiven_after_s: float = 24 * 3_600.0
     """A peer that behaved for so long begins anew."""
     banned_peers_max: int = 10_000
-    """Of more, those punished longest ago are forgotten; bans by a person never are."""
+    """Of more, strangers punished longest ago are forgotten, then members; bans by a person never are."""
+    faults_per_address_max: int = 30
+    """After so many faults of peers at one address no stranger is let in from there,"""
+    fault_forgiven_s: float = 20.0
+    """until so long later; one is forgiven in each such time."""
+    addresses_at_fault_max: int = 10_000
 
     first_dial_pause_s: float = 0.2
     longest_dial_pause_s: float = 60.0

@@ -1,7 +1,8 @@
 """What a peer that malforms or forges gets: its connection ends, and it is not let in again for a growing while.
 
-A person may ban a peer, for a time or for good, and lift any ban. Bans outlive a restart. One log line a refusal, with
-stable fields, fit for programs that read logs and block addresses.
+A person may ban a peer, for a time or for good, and lift any ban. Bans outlive a restart. They go by peer id, and a
+stranger makes a new one for nothing: so his address has an allowance besides (`faults.py`), and his bans are the first
+to be forgotten. One log line a refusal, with stable fields, fit for programs that read logs and block addresses.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import trio
 from p2pmem_jobs import Clock
 from p2pmem_protocol.errors import MisuseError, Penalty, Reason, RefusedError
 
+from p2pmem.net.faults import Faults
 from p2pmem.net.limits import PeerLimits
-from p2pmem.net.seam import Network, PeerId
+from p2pmem.net.room import origin_of_address
+from p2pmem.net.seam import IsKnown, Network, PeerId
 
 log = logging.getLogger(__name__)
 
@@ -50,11 +53,21 @@ class Bans(Protocol):
 class Penalties:
     """Who may not be connected for now. `run` it in the node's nursery."""
 
-    def __init__(self, network: Network, bans: Bans, clock: Clock, limits: PeerLimits | None = None) -> None:
+    def __init__(
+        self,
+        network: Network,
+        bans: Bans,
+        clock: Clock,
+        limits: PeerLimits | None = None,
+        is_known: IsKnown = lambda peer: False,
+    ) -> None:
+        """`is_known`: whether a peer is a member's."""
         self._network = network
         self._store = bans
         self._clock = clock
         self._limits = limits or PeerLimits()
+        self._is_known = is_known
+        self._faults = Faults(self._limits)
         self._bans: dict[PeerId, Ban] = dict(bans.load())
         self._punished: dict[PeerId, str] = {}
         self._held_off: dict[PeerId, int] = {}
@@ -79,9 +92,12 @@ class Penalties:
                     await self._network.disconnect(peer, why)
                 await self._store.keep(peer, ban)
 
-    def may_connect(self, peer: PeerId) -> bool:
+    def may_connect(self, peer: PeerId, origin: str = "") -> bool:
+        """Whether the peer may be connected, that dials from `origin` if it dials."""
         ban, now_ms = self._bans.get(peer), self._clock.now_ms()
-        return (ban is None or not ban.holds(now_ms)) and self._held_off.get(peer, 0) <= now_ms
+        if (ban is not None and ban.holds(now_ms)) or self._held_off.get(peer, 0) > now_ms:
+            return False
+        return not origin or not self._faults.are_too_many(origin, now_ms) or self._is_known(peer)
 
     async def hold_off(self, peer: PeerId, for_s: float) -> None:
         """End the connections to a peer that did nothing wrong, and let it in again after so long. Not a ban: nobody
@@ -100,6 +116,8 @@ class Penalties:
         if refused.penalty is Penalty.NONE:
             return
         limits, now_ms, before = self._limits, self._clock.now_ms(), self._bans.get(peer)
+        if facts["address"]:
+            self._faults.note(origin_of_address(facts["address"]).wide, now_ms)
         self.refusals[peer] += 1
         if before is not None and before.until_ms == FOR_GOOD_MS:
             self._settle(peer, before, reason)
@@ -108,18 +126,29 @@ class Penalties:
         times = 1 if before is None or is_new else before.times + 1
         ban_s = min(limits.first_ban_s * 2 ** min(times - 1, 32), limits.longest_ban_s)
         until_ms = max(now_ms + round(ban_s * 1000), before.until_ms if before is not None else 0)
-        self._settle(peer, Ban(until_ms, reason, times, now_ms), reason)
+        by_a_person = before is not None and before.reason == BY_A_PERSON and before.holds(now_ms)
+        self._settle(peer, Ban(until_ms, BY_A_PERSON if by_a_person else reason, times, now_ms), reason)
 
     def _settle(self, peer: PeerId, ban: Ban, why: str) -> None:
         self._bans.pop(peer, None)
         self._bans[peer] = ban
         self._punished[peer] = why
         if len(self._bans) > self._limits.banned_peers_max:
-            oldest = next((it for it, ban in self._bans.items() if ban.reason != BY_A_PERSON), peer)
+            oldest = self._first_to_forget(peer)
             del self._bans[oldest]
             self.refusals.pop(oldest, None)
             self._punished.setdefault(oldest, "forgotten")
         self._changed.set()
+
+    def _first_to_forget(self, newest: PeerId) -> PeerId:
+        """Of strangers the one punished longest ago; of members, only where there is no stranger."""
+        by_us = (it for it, ban in self._bans.items() if ban.reason != BY_A_PERSON)
+        member: PeerId | None = None
+        for peer in by_us:
+            if not self._is_known(peer):
+                return peer
+            member = member or peer
+        return member or newest
 
     # What a person decides
 

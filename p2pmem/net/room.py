@@ -31,6 +31,7 @@ from __future__ import annotations
 import ipaddress
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
@@ -57,6 +58,15 @@ def origin_of(host: str) -> Origin:
             return Origin(narrow, wide)
         address = address.ipv4_mapped
     return Origin(str(address), str(address))
+
+
+def origin_of_address(address: str) -> Origin:
+    """The same for a multiaddr; of one without an IP address, what names the host."""
+    host = address.split("/")[1:3]
+    with suppress(ValueError, IndexError):
+        return origin_of(host[1])
+    name = "/" + "/".join(host)
+    return Origin(name, name)
 
 
 class Inbound(Protocol):

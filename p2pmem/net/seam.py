@@ -195,9 +195,9 @@ Handler: TypeAlias = Callable[[Stream], Awaitable[None]]
 """Serves one inbound stream in its own task. When it returns, the stream is closed. When it raises, the stream is reset
 and the error logged; nothing else is harmed. It is cancelled when the network closes."""
 
-Gate: TypeAlias = Callable[[PeerId], bool]
-"""Whether a peer that has proven itself may be connected. Asked in both directions; must not block. One that raises
-lets nobody in."""
+Gate: TypeAlias = Callable[[PeerId, str], bool]
+"""Whether a peer that has proven itself may be connected. Asked in both directions: with the address it dials from, as
+`room.Origin.wide` has it, or an empty one where we dial. Must not block. One that raises lets nobody in."""
 
 
 IsKnown: TypeAlias = Callable[[PeerId], bool]

@@ -16,6 +16,7 @@ LIMITS = PeerLimits(
     members_dialled=3,
     members_connected_max=3,
     members_connected_reachable_max=4,
+    peers_of_member_max=2,
     member_hold_off_s=60,
 )
 NOW_S = 1_000.0

@@ -10,11 +10,15 @@ from dataclasses import dataclass
 import pytest
 import trio
 from hypothesis import given, strategies as st
+from p2pmem_jobs import SystemClock
+from p2pmem_protocol.errors import Reason, RefusedError
 from p2pmem_protocol.names import Address
 
 from p2pmem.net.known import MEMBERS_MAX, PEERS_OF_ONE_MAX, KnownPeers
 from p2pmem.net.libp2p_host import Libp2pNetwork
+from p2pmem.net.limits import PeerLimits
 from p2pmem.net.memory import MemoryFabric
+from p2pmem.net.penalties import Penalties
 from p2pmem.net.room import Origin, origin_of, who_gives_way
 from p2pmem.net.seam import NetworkLimits, PeerId, PeerUnreachableError
 from p2pmem.net.secure import Identity, SecureChannel, secure_outbound
@@ -22,6 +26,7 @@ from tests.attacks.raw import DATA, FIN, frame, negotiate
 
 from .attacker import assert_serves, dial, secured, until_closed, victim, wire_to
 from .helpers import until
+from .test_penalties import Kept
 
 FEW = NetworkLimits(inbound_connections_max=12, connections_per_address_max=8)
 
@@ -102,7 +107,7 @@ async def test_who_is_not_let_in_takes_nobodys_place() -> None:
         here = await crowd(network, "127.0.0.2", 2)
         await until(lambda: network.statistics().inbound_connections == 2)
         before = network.connected()
-        network.set_gate(lambda peer: peer in before)
+        network.set_gate(lambda peer, origin: peer in before)
         await until_closed((await secured(network, local_address="127.0.0.3")).wire)
         assert network.connected() == before
         assert network.statistics().refused == {"gate": 1}
@@ -151,6 +156,27 @@ async def test_of_half_open_sockets_those_of_the_address_with_most_go_first() ->
         channel.wire.close()
         for stream in sockets:
             await stream.aclose()
+
+
+async def test_new_ids_at_an_address_that_is_at_fault_do_not_help_and_members_there_are_let_in() -> None:
+    member, limits = Identity(os.urandom(32)), PeerLimits(faults_per_address_max=3)
+    forged = RefusedError(Reason.BAD_SIGNATURE, "a signature that is none")
+    async with victim() as network, trio.open_nursery() as nursery:
+        penalties = Penalties(network, Kept(), SystemClock(), limits, lambda peer: peer == member.peer_id)
+        penalties.start()
+        nursery.start_soon(penalties.run)
+        for _ in range(3):
+            attacker = Identity(os.urandom(32))
+            channel = await secured(network, attacker)
+            await until(lambda peer=attacker.peer_id: peer in network.connected())  # type: ignore[misc]
+            penalties.punish(attacker.peer_id, forged)
+            await until_closed(channel.wire)
+        await until_closed((await secured(network)).wire)
+        assert network.statistics().refused == {"gate": 1}
+        async with closing(await secured(network, member)):
+            await until(lambda: member.peer_id in network.connected())
+        await assert_serves(network)  # at another address
+        nursery.cancel_scope.cancel()
 
 
 async def test_in_memory_too_a_stranger_gives_way_and_a_member_does_not() -> None:

@@ -12,6 +12,7 @@ from p2pmem_protocol.errors import MisuseError, Reason, RefusedError
 from trio.testing import MockClock
 
 from p2pmem.exchange.allowance import Allowances
+from p2pmem.net.faults import Faults
 from p2pmem.net.limits import GossipLimits, PeerLimits
 from p2pmem.net.memory import MemoryFabric
 from p2pmem.net.penalties import Ban, Penalties
@@ -104,6 +105,67 @@ async def test_only_so_many_bans_are_kept_and_those_of_a_person_are_never_forgot
         await trio.testing.wait_all_tasks_blocked()
         assert set(kept.bans) == set(penalties.banned())
         nursery.cancel_scope.cancel()
+
+
+async def test_bans_of_strangers_displace_neither_those_of_members_nor_those_of_a_person(clock: MockClock) -> None:
+    del clock
+    person, member, other = (MemoryFabric.peer_id_of(name) for name in ("by a person", "member", "other member"))
+    async with MemoryFabric(seed=1).network("me") as me:
+        members, limits = {member, other}, PeerLimits(banned_peers_max=4)
+        penalties = Penalties(me, Kept(), TrioClock(BASE_MS), limits, members.__contains__)
+        await penalties.ban(person, 3_600_000)
+        penalties.punish(person, FORGED)
+        penalties.punish(member, FORGED)
+        penalties.punish(other, FORGED)
+        for number in range(20):
+            newest = MemoryFabric.peer_id_of(f"stranger {number}")
+            penalties.punish(newest, FORGED)
+            assert set(penalties.banned()) == {person, member, other, newest}
+        # Among members alone the oldest goes; what a person said stays.
+        more = [MemoryFabric.peer_id_of(f"member {number}") for number in range(3)]
+        members.update(more)
+        for peer in more:
+            penalties.punish(peer, FORGED)
+        assert set(penalties.banned()) == {person, *more}
+
+
+async def test_after_many_faults_at_an_address_no_stranger_is_let_in_from_there_for_a_while(clock: MockClock) -> None:
+    del clock
+    limits = PeerLimits(faults_per_address_max=3, fault_forgiven_s=60, first_ban_s=1)
+    fabric = MemoryFabric(seed=1)
+    member, stranger = fabric.peer_id_of("member"), fabric.peer_id_of("stranger")
+    async with fabric.network("me") as me, fabric.network("you") as you, trio.open_nursery() as nursery:
+        penalties = Penalties(me, Kept(), TrioClock(BASE_MS), limits, lambda peer: peer == member)
+        penalties.start()
+        nursery.start_soon(penalties.run)
+        for number in range(3):
+            assert penalties.may_connect(stranger, "/memory/you"), number
+            await you.connect(me.addresses()[0], expected=None)
+            penalties.punish(you.peer_id, FORGED)
+            await trio.sleep(10)  # longer than the ban
+            assert me.connected() == frozenset()
+        with pytest.raises(PeerUnreachableError):
+            await you.connect(me.addresses()[0], expected=None)
+        assert not penalties.may_connect(stranger, "/memory/you")
+        assert penalties.may_connect(stranger, "/memory/elsewhere")
+        assert penalties.may_connect(stranger), "where we dial it"
+        assert penalties.may_connect(member, "/memory/you")
+        await trio.sleep(60)
+        await you.connect(me.addresses()[0], expected=None)
+        nursery.cancel_scope.cancel()
+
+
+def test_faults_are_forgiven_one_by_one_and_of_addresses_so_many_are_remembered() -> None:
+    faults = Faults(PeerLimits(faults_per_address_max=2, fault_forgiven_s=10, addresses_at_fault_max=2))
+    for address in ("a", "a", "a", "b", "b"):
+        faults.note(address, 0)
+    assert [faults.are_too_many(it, 0) for it in "abc"] == [True, True, False]
+    assert [faults.are_too_many("a", at_ms) for at_ms in (9_999, 10_000, 30_000)] == [True, False, False]
+    faults.note("a", 10_000)
+    assert faults.are_too_many("a", 10_001), "what is left of the older ones counts"
+    faults.note("c", 10_000)
+    assert not faults.are_too_many("b", 0), "forgotten"
+    assert faults.are_too_many("a", 10_001)
 
 
 async def test_a_peer_that_forges_while_banned_for_good_stays_banned_for_good(clock: MockClock) -> None:

@@ -332,7 +332,7 @@ async def test_a_network_can_be_entered_again_under_the_same_name(networks: Netw
 
 async def test_the_gate_keeps_out_both_who_dials_and_who_is_dialled(networks: Networks) -> None:
     async with networks.network("alice") as alice, networks.network("bob") as bob:
-        bob.set_gate(lambda peer: False)
+        bob.set_gate(lambda peer, origin: False)
         bob.set_handler("/echo/1", echo)
         with pytest.raises((PeerUnreachableError, NotSpokenError)):
             # A dialler may see the connection stand for a moment before the other side closes it.
@@ -342,19 +342,19 @@ async def test_the_gate_keeps_out_both_who_dials_and_who_is_dialled(networks: Ne
         await until_gone(alice, bob.peer_id)
         assert bob.connected() == frozenset()
         assert bob.statistics().refused["gate"] >= 1
-        bob.set_gate(lambda peer: peer == alice.peer_id)
+        bob.set_gate(lambda peer, origin: peer == alice.peer_id)
         assert await ask(alice, await alice.connect(bob.addresses()[0], expected=None), b"in") == b"in"
 
 
 async def test_a_gate_that_raises_lets_nobody_in(networks: Networks) -> None:
     async with networks.network("alice") as alice, networks.network("bob") as bob:
-        bob.set_gate(lambda peer: {}["a fault"])  # type: ignore[index]
+        bob.set_gate(lambda peer, origin: {}["a fault"])  # type: ignore[index]
         with pytest.raises(PeerUnreachableError):
             await bob.connect(alice.addresses()[0], expected=None)
         with pytest.raises((PeerUnreachableError, NotSpokenError)):
             await ask(alice, await alice.connect(bob.addresses()[0], expected=None), b"let me in")
         assert bob.connected() == frozenset()
-        bob.set_gate(lambda peer: True)
+        bob.set_gate(lambda peer, origin: True)
         bob.set_handler("/echo/1", echo)
         await until_gone(alice, bob.peer_id)
         assert await ask(alice, await alice.connect(bob.addresses()[0], expected=None), b"in") == b"in"
