@@ -122,7 +122,7 @@ class Exchange:
             is_member=lambda peer: sessions.get(peer) is not None,
             limits=limits,
         )
-        self.dialer = Dialer(network, self._connected, chance, limits)
+        self.dialer = Dialer(network, self._connected, chance, limits, own=announce)
         self._parting = Parting(
             network, sessions, holdings, self._gossip.list_length, announce, self.dialer.unhear, part, limits
         )

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,7 +23,8 @@ from p2pmem_protocol.errors import MisuseError, OutsideError, RefusedError
 
 from p2pmem.net.greet import NotWelcomeError
 from p2pmem.net.limits import PeerLimits
-from p2pmem.net.seam import Network, PeerId, peer_of_address
+from p2pmem.net.names import Resolve, places_on_hearsay, system_resolve
+from p2pmem.net.seam import Network, PeerId, PeerUnreachableError, peer_of_address
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +36,8 @@ UNANSWERED_DIALS: Final = 3
 class _Target:
     addresses: list[str]
     wanted: bool
+    heard: set[str] = field(default_factory=set)
+    """Those of the addresses that somebody said and nobody has seen yet: where they lead is looked at first."""
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     soon: trio.Event = field(default_factory=trio.Event)
     reached: bool = False
@@ -51,10 +55,15 @@ class Dialer:
         connected: Callable[[PeerId], Awaitable[None]],
         chance: random.Random,
         limits: PeerLimits | None = None,
+        *,
+        own: Callable[[], tuple[str, ...]] = tuple,
+        resolve: Resolve = system_resolve,
     ) -> None:
-        """`connected` is awaited after each dial that succeeded; it returns when the peer is to be dialled again."""
+        """`connected` is awaited after each dial that succeeded; it returns when the peer is to be dialled again. `own`
+        are the addresses that this node tells others: what may be dialled on hearsay depends on them."""
         self._network = network
         self._limits = limits or PeerLimits()
+        self._own, self._resolve = own, resolve
         self._connected = connected
         self._chance = chance
         self._targets: dict[PeerId, _Target] = {}
@@ -92,13 +101,16 @@ class Dialer:
             raise MisuseError(f"{address} is this node's own address")
         target = self._targets.get(peer)
         if target is None:
-            return self._begin(peer, _Target([address], wanted, reached=met_before))
+            heard = set() if wanted or met_before else {address}
+            return self._begin(peer, _Target([address], wanted, heard, reached=met_before))
         if wanted or not target.wanted:
             # Hearsay does not displace an address that somebody here gave.
+            is_seen = wanted or met_before or (address in target.addresses and address not in target.heard)
             if address in target.addresses:
                 target.addresses.remove(address)
             target.addresses.insert(0, address)
             del target.addresses[self._limits.addresses_per_peer_max :]
+            target.heard = (target.heard & set(target.addresses)) - {address} | (set() if is_seen else {address})
         target.wanted = target.wanted or wanted
         target.soon.set()
         return peer
@@ -178,13 +190,25 @@ class Dialer:
         for address in tuple(target.addresses):
             target.welcome = True
             try:
-                await self._network.connect(address, expected=peer)
+                await self._connect(address, peer, is_heard=address in target.heard)
                 await self._connected(peer)
             except NotWelcomeError:
                 target.welcome = False
                 return False
-            except (OutsideError, RefusedError) as error:
+            except (OutsideError, RefusedError, MisuseError) as error:
+                # Misuse, too: what somebody said may be an address of a kind that this network does not know.
                 log.info("peer.dial_failed", extra={"peer": peer, "why": type(error).__name__})
                 continue
             return True
         return False
+
+    async def _connect(self, address: str, peer: PeerId, *, is_heard: bool) -> None:
+        """Be connected by this address. Raises as `Network.connect`."""
+        places = await places_on_hearsay(address, self._own(), self._resolve) if is_heard else (address,)
+        for place in places[:-1]:
+            with suppress(OutsideError):
+                await self._network.connect(place, expected=peer)
+                return
+        if not places:
+            raise PeerUnreachableError(f"{address} leads nowhere that may be dialled on hearsay")
+        await self._network.connect(places[-1], expected=peer)

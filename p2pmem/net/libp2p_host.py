@@ -222,7 +222,7 @@ class Libp2pNetwork(NetworkBase[Libp2pConnection]):
             with trio.move_on_after(self.limits.connect_timeout_s):
                 try:
                     stream = await trio.open_tcp_stream(host, port)
-                except OSError as error:
+                except (OSError, ValueError) as error:  # ValueError: a name that cannot be one
                     raise PeerUnreachableError(f"nobody answers at {host} port {port}: {error}") from error
                 wire = Wire(stream, stalled_write_timeout_s=self.limits.stalled_write_timeout_s)
                 channel = await secure_outbound(wire, self._identity, peer)
