@@ -62,6 +62,20 @@ def whom_to_leave(neighbours: Sequence[Neighbour], room: int, limits: PeerLimits
     """
     if len(neighbours) <= room:
         return None
+    if further := further_peers(neighbours, limits):
+        return further[0]
+    newest = _by_age(neighbours)[-1]
+    kept = _kept(neighbours, room // KEPT_PART)
+    judged = [
+        it
+        for it in neighbours
+        if it.has_others and it.peer not in kept and (it is newest or now_s - it.since_s >= limits.member_hold_off_s)
+    ]
+    return max(judged, key=lambda it: (it.reaches, it.since_s, it.peer)).peer if judged else None
+
+
+def further_peers(neighbours: Iterable[Neighbour], limits: PeerLimits) -> list[PeerId]:
+    """Peers of members of whom others have been here for longer; those that need us least first."""
     peers_of: dict[str, list[Neighbour]] = defaultdict(list)
     for it in _by_age(neighbours):
         peers_of[it.member].append(it)
@@ -71,16 +85,8 @@ def whom_to_leave(neighbours: Sequence[Neighbour], room: int, limits: PeerLimits
         for place, it in enumerate(peers)
         if place >= (limits.peers_of_member_max if it.in_small else 1)
     ]
-    if further:
-        return max(further, key=lambda it: (len(peers_of[it.member]), it.reaches, it.since_s, it.peer)).peer
-    newest = _by_age(neighbours)[-1]
-    kept = _kept(neighbours, room // KEPT_PART)
-    judged = [
-        it
-        for it in neighbours
-        if it.has_others and it.peer not in kept and (it is newest or now_s - it.since_s >= limits.member_hold_off_s)
-    ]
-    return max(judged, key=lambda it: (it.reaches, it.since_s, it.peer)).peer if judged else None
+    further.sort(key=lambda it: (len(peers_of[it.member]), it.reaches, it.since_s, it.peer), reverse=True)
+    return [it.peer for it in further]
 
 
 def _by_age(neighbours: Iterable[Neighbour]) -> list[Neighbour]:

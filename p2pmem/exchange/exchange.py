@@ -122,10 +122,10 @@ class Exchange:
             is_member=lambda peer: sessions.get(peer) is not None,
             limits=limits,
         )
-        self.dialer = Dialer(network, self._connected, chance, limits, own=announce)
         self._parting = Parting(
-            network, sessions, holdings, self._gossip.list_length, announce, self.dialer.unhear, part, limits
+            network, sessions, holdings, self._gossip.list_length, announce, self._unhear, part, limits
         )
+        self.dialer = Dialer(network, self._connected, chance, limits, own=announce, spare=self._parting.spare)
         self.fetching = Fetching(holdings, self.client, self._sources, penalise, chance)
         self.open_gossip = OpenGossip(
             network, open_topics, holdings, sessions.open_graphs, penalise, moved=self._acknowledged
@@ -148,6 +148,9 @@ class Exchange:
             nursery.start_soon(self.fetching.run)
             nursery.start_soon(self.open_gossip.run)
             task_status.started()
+
+    def _unhear(self, peer: PeerId) -> None:
+        self.dialer.unhear(peer)
 
     async def _connected(self, peer: PeerId) -> None:
         """A peer that we want was dialled: be its member, or read the open graphs that it has."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from math import inf
 from typing import Final
 
 import trio
 from p2pmem_protocol.names import GraphId
 
-from p2pmem.exchange.crowd import Neighbour, room_for, whom_to_leave
+from p2pmem.exchange.crowd import Neighbour, further_peers, room_for, whom_to_leave
 from p2pmem.exchange.holdings import Holdings
 from p2pmem.net.limits import PeerLimits
 from p2pmem.net.seam import Network, PeerId
@@ -52,6 +52,11 @@ class Parting:
     def went(self, peer: PeerId) -> None:
         """It is not served any more."""
         del self._since[peer]
+
+    def spare(self, heard: Collection[PeerId]) -> PeerId | None:
+        """Which of these to give up for somebody new: a further peer of a member that we are connected with anyhow."""
+        further = further_peers(self._neighbours(), self._limits)
+        return next((peer for peer in further if peer in heard), None)
 
     async def run(self) -> None:
         """Where more members are connected than there is room for, leave those that need us least. Until cancelled."""

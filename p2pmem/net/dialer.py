@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -57,13 +57,15 @@ class Dialer:
         limits: PeerLimits | None = None,
         *,
         own: Callable[[], tuple[str, ...]] = tuple,
+        spare: Callable[[Collection[PeerId]], PeerId | None] = lambda heard: None,
         resolve: Resolve = system_resolve,
     ) -> None:
         """`connected` is awaited after each dial that succeeded; it returns when the peer is to be dialled again. `own`
-        are the addresses that this node tells others: what may be dialled on hearsay depends on them."""
+        are the addresses that this node tells others: what may be dialled on hearsay depends on them. `spare` says whom
+        of those who were heard of, and are connected, to give up where there is no room."""
         self._network = network
         self._limits = limits or PeerLimits()
-        self._own, self._resolve = own, resolve
+        self._own, self._spare, self._resolve = own, spare, resolve
         self._connected = connected
         self._chance = chance
         self._targets: dict[PeerId, _Target] = {}
@@ -126,13 +128,16 @@ class Dialer:
         return peer
 
     def _make_room(self) -> None:
-        """For one more that was only heard of. Who did not answer most often in a row is given up, if that is often."""
+        """For one more that was only heard of. Who did not answer most often in a row is given up, if that is often;
+        else whom there is to spare."""
         heard = [peer for peer, it in self._targets.items() if not it.wanted]
         if len(heard) < self._limits.heard_peers_max:
             return
         away = [peer for peer in heard if peer not in self._network.connected()]
         worst = max(away, key=lambda peer: self._targets[peer].failures, default=None)
         if worst is None or self._targets[worst].failures < self._limits.heard_failures_max:
+            worst = self._spare(heard)
+        if worst is None:
             raise MisuseError(f"{len(heard)} peers are dialled already that were only heard of")
         self.unwant(worst)
 

@@ -115,6 +115,23 @@ async def test_many_peers_of_one_member_that_say_they_have_no_other_push_nobody_
     assert not wronged
 
 
+@pytest.mark.cluster(n=6, limits=replace(SMALL, heard_peers_max=4))
+async def test_peers_of_one_member_that_fill_all_that_is_dialled_on_hearsay_give_way_to_others(
+    cluster: Cluster,
+) -> None:
+    ada, bo, cy, *_ = cluster.nodes
+    dialer = ada.inside.exchange.dialer
+    for it in dialer.wanted():
+        dialer.unwant(it)
+    for it in connected(ada):
+        await ada.inside.network.disconnect(it, "so that ada dials")
+    for node in [bo, *[await cluster.twin(bo, f"twin{number}") for number in range(3)]]:
+        ada.inside.exchange.hear_of(node.inside.network.addresses()[0])
+    await cluster.advance(seconds=4)
+    ada.inside.exchange.hear_of(cy.inside.network.addresses()[0])
+    assert peer(cy) in dialer.wanted()
+
+
 @pytest.mark.cluster(n=6, limits=SMALL)
 async def test_peers_of_one_member_count_as_one_that_is_met(cluster: Cluster) -> None:
     ada, bo, *_ = cluster.nodes
