@@ -47,6 +47,9 @@ from .raw import (
 
 CONNECTIONS: Final = 300
 HALF_OPEN: Final = 400
+HALF_OPEN_EACH: Final = 32
+SILENT: Final = (128, 64)
+ADDRESSES: Final = ("127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5")
 UNREAD_BYTES: Final = 300_000_000
 SUBSCRIPTIONS: Final = 10_000
 SYNS: Final = 10_000
@@ -70,11 +73,13 @@ class Target:
 
 Attack = Callable[[Target], AbstractAsyncContextManager[str]]
 ATTACKS: Final[dict[str, Attack]] = {}
+PEERS: Final[dict[str, int]] = {}
+"""As how many peers an attacker comes."""
 
 
-def attack(name: str) -> Callable[[Callable[[Target], AsyncIterator[str]]], Attack]:
+def attack(name: str, *, peers: int = 1) -> Callable[[Callable[[Target], AsyncIterator[str]]], Attack]:
     def register(work: Callable[[Target], AsyncIterator[str]]) -> Attack:
-        ATTACKS[name] = asynccontextmanager(work)
+        ATTACKS[name], PEERS[name] = asynccontextmanager(work), peers
         return ATTACKS[name]
 
     return register
@@ -224,6 +229,31 @@ async def half_open(target: Target) -> AsyncIterator[str]:
     finally:
         for stream in sockets:
             stream.socket.close()
+
+
+@attack("128 sockets of four addresses that say nothing")
+async def half_open_from_four(target: Target) -> AsyncIterator[str]:
+    sockets: list[trio.SocketStream] = []
+    try:
+        with suppress(OSError):
+            for host in ADDRESSES:
+                for _ in range(HALF_OPEN_EACH):
+                    sockets.append(await dial(target.address, host))
+        yield ""
+    finally:
+        for stream in sockets:
+            stream.socket.close()
+
+
+@attack("192 connections of two addresses, all silent", peers=192)
+async def silent(target: Target) -> AsyncIterator[str]:
+    wires: list[Wire] = []
+    with closing(wires):
+        for host, count in zip(ADDRESSES, SILENT, strict=False):
+            with suppress(PeerUnreachableError, OSError):
+                for _ in range(count):
+                    wires.append((await secured(target.address, local_address=host)).wire)
+        yield ""
 
 
 @attack("10,000 subscriptions")

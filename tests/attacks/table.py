@@ -25,7 +25,7 @@ from p2pmem.net.libp2p_host import Libp2pNetwork
 from p2pmem.net.seam import PeerId
 from p2pmem.net.topics import Verdict
 
-from .attacks import ATTACKS, Target
+from .attacks import ATTACKS, PEERS, Target
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 KINDS: Final = ("stock", "ours")
@@ -198,7 +198,7 @@ async def _suffer(name: str, victim: Victim, before: Held) -> Outcome:
     memory = standing.memory_bytes - before.memory_bytes
     if memory > MEMORY_GROWTH_MAX_BYTES:
         return Outcome("grows", f"{memory // 1_000_000} MB held for one peer")
-    if standing.tasks - before.tasks > HELD_TASKS_MAX:
+    if standing.tasks - before.tasks > HELD_TASKS_MAX * PEERS[name]:
         return Outcome("grows", f"{standing.tasks - before.tasks} tasks held for one peer")
     after = await _settled(victim, before)
     if after.tasks - before.tasks > TASKS_GROWTH_MAX:
