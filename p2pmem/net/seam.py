@@ -89,7 +89,8 @@ class NetworkLimits:
     stalled_write_timeout_s: float = 30.0
     """A connection that takes no byte for so long, while we have some to send, is closed."""
     silent_timeout_s: float = 30.0
-    """An inbound connection of somebody we do not know, on which no stream is open for so long, is closed."""
+    """An inbound connection of somebody we do not know, on which no stream is open for so long, is closed. (In memory
+    connections cost nothing, and it is not.)"""
     unheard_timeout_s: float = 60.0
     """A connection that gives no sign of life for so long is closed; after half of it, it is asked for one."""
 
