@@ -87,7 +87,7 @@ class PeerLimits:
     waiting_requests_max: int = 100
     """Requests to join, of a graph, that wait for a person."""
     join_streams_max: int = 16
-    """Join streams served at once. One more takes the place of whoever has said nothing for longest."""
+    """Join streams served at once. One more takes the place of the oldest of the address that holds most."""
     join_ask_max_bytes: int = 512 * 1024
     """What somebody may say who asks to be let in: credentials, and a roster that lists him."""
     join_ask_timeout_s: float = 5.0

@@ -23,7 +23,7 @@ class AskLimits:
     """Join streams of one peer, in any state, and answers that one peer has not taken in yet."""
     per_peer_per_minute: int = 60
     per_address_per_minute: int = 240
-    """The same from one IP address (one /64 in IPv6)."""
+    """The same from one IP address (one /48 in IPv6, which is what anybody gets for nothing)."""
     passed_on_per_minute: int = 960
     """What a member passes on to owners in all, and what an owner hears from one member."""
     relayed_per_minute: int = 1_920

@@ -10,7 +10,6 @@ becomes of it, and however soon the answer is there. So who else asks, and what,
 
 from __future__ import annotations
 
-import ipaddress
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from math import inf
 
 import trio
 
+from p2pmem.net.room import Origin, at_the_fullest
 from p2pmem.net.seam import PeerId
 
 
@@ -27,19 +27,7 @@ class Caller:
     """Somebody who asks: who, and from where."""
 
     peer: PeerId
-    where: str
-
-
-def where_of(address: str) -> str:
-    """What counts as one address, of a multiaddr: one of IPv4, the /64 that an IPv6 host usually has to itself, or what
-    is written."""
-    match address.split("/"):
-        case ["", "ip4", host, *_]:
-            return host
-        case ["", "ip6", host, *_]:
-            ip = ipaddress.IPv6Address(host.partition("%")[0])
-            return str(ip.ipv4_mapped or ipaddress.ip_network((ip, 64), strict=False))
-    return address
+    origin: Origin
 
 
 @dataclass(eq=False, slots=True)
@@ -104,10 +92,10 @@ class Places:
         now_s = trio.current_time()
         counting = [it for it in self._places if it.until_s > now_s]
         if len(counting) > self._most:
-            held_where = Counter(it.caller.where for it in counting)
-            held_by = Counter(it.caller.peer for it in counting)
+            fullest = at_the_fullest(counting, lambda it: it.caller.origin)
+            held_by = Counter(it.caller.peer for it in fullest)
             # `max` takes the first of several: the oldest.
-            max(counting, key=lambda it: (held_where[it.caller.where], held_by[it.caller.peer])).lose()
+            max(fullest, key=lambda it: held_by[it.caller.peer]).lose()
         self._forget_past()
 
     def _forget_past(self) -> None:

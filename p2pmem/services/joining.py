@@ -23,11 +23,12 @@ from p2pmem.ledger.rosters import Rosters
 from p2pmem.net.dialer import Dialer
 from p2pmem.net.framing import FrameReader, send_frames
 from p2pmem.net.limits import PeerLimits
+from p2pmem.net.room import Origin, origin_of_address
 from p2pmem.net.seam import Network, PeerId, Stream
 from p2pmem.net.sessions import Sessions
 from p2pmem.services.ask_allowance import AskAllowances, AskLimits
 from p2pmem.services.invites import Invites, JoinRequest
-from p2pmem.services.join_places import Caller, Place, Places, where_of
+from p2pmem.services.join_places import Caller, Place, Places
 from p2pmem.services.join_streams import ANSWER_S_MAX, RELAY_S, Answers, Said, Turn, ask_owner, hear_relayed, say
 from p2pmem.services.membership import Membership
 from p2pmem.services.papers import OwnPapers
@@ -205,20 +206,11 @@ class Joining:
         sql = "SELECT DISTINCT address FROM peer_address WHERE ?1 IS NULL OR graph = ?1 ORDER BY seen_ms DESC"
         return self._ledger.database.read(lambda connection: [row[0] for row in connection.execute(sql, (graph,))])
 
-    def dial_known(self) -> None:
-        """Dial those who were met last in each graph, as many as make a small graph whole; they know the others."""
-        for graph in self._ledger.graphs:
-            for address in self.known_addresses(graph)[: self._limits.members_all_max - 1]:
-                try:
-                    self._dialer.want(address)
-                except MisuseError as error:
-                    log.info("join.not_dialled", extra={"address": address, "why": str(error)})
-
     # Answering
 
     async def _serve(self, stream: Stream) -> None:
         """Hear one ask and answer it. What loses its place, or takes too long to come, gets no word."""
-        caller = Caller(stream.peer, where_of(self._network.address_of(stream.peer)))
+        caller = Caller(stream.peer, origin_of_address(self._network.address_of(stream.peer)))
         try:
             said: Said | None = None
             with self._places.take(caller) as place:
@@ -243,7 +235,7 @@ class Joining:
             log.info("join.silent", extra={"peer": stream.peer})
             return None
         no_at_s = place.heard(RELAY_S)
-        if not self._allowances.may_ask(stream.peer, place.caller.where, trio.current_time()):
+        if not self._allowances.may_ask(stream.peer, place.caller.origin.wide, trio.current_time()):
             self._log_refused("asks", stream.peer)
             return None
         ask = Ask.decode(data, self._ledger.network, stream.peer)
@@ -264,7 +256,7 @@ class Joining:
         if self._session_of(stream.peer) is None:
             return
         try:
-            with self._relayed.take(Caller(stream.peer, stream.peer)) as place:
+            with self._relayed.take(Caller(stream.peer, Origin(stream.peer, stream.peer))) as place:
                 with trio.move_on_after(ANSWER_S_MAX) as scope:
                     await self._answer_relayed(stream, Turn(place, scope, stream))
         except RefusedError as refused:

@@ -10,9 +10,10 @@ import trio
 from p2pmem_protocol.errors import MisuseError
 from trio.testing import MockClock
 
+from p2pmem.net.room import Origin
 from p2pmem.net.seam import PeerId
 from p2pmem.services.ask_allowance import Allowance, AskAllowances, AskLimits
-from p2pmem.services.join_places import Caller, Place, Places, where_of
+from p2pmem.services.join_places import Caller, Place, Places
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def clock() -> MockClock:
 
 
 def caller(peer: str, where: str = "") -> Caller:
-    return Caller(PeerId(peer), where or peer)
+    return Caller(PeerId(peer), Origin(where or peer, where or peer))
 
 
 class Hall:
@@ -122,22 +123,6 @@ async def test_a_peer_all_of_whose_places_are_kept_gets_no_more() -> None:
         first = places.take("bo")
         first.kept = True
         assert lost(first, places.take("bo"), places.take("cy")) == [False, True, False]
-
-
-@pytest.mark.parametrize(
-    ("address", "where"),
-    [
-        ("/ip4/192.0.2.1/tcp/4001", "192.0.2.1"),
-        ("/ip6/2001:db8::1/tcp/4001", "2001:db8::/64"),
-        ("/ip6/2001:db8::ffff:1/tcp/1", "2001:db8::/64"),
-        ("/ip6/2001:db8:0:1::1/tcp/1", "2001:db8:0:1::/64"),
-        ("/ip6/::ffff:192.0.2.1/tcp/4001", "192.0.2.1"),
-        ("/memory/bo", "/memory/bo"),
-        ("", ""),
-    ],
-)
-def test_what_counts_as_one_address(address: str, where: str) -> None:
-    assert where_of(address) == where
 
 
 def test_an_allowance_is_used_up_and_grows_back_within_a_minute() -> None:
