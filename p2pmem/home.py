@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import shlex
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from p2pmem_protocol.errors import MisuseError, OutsideError
 SECRET_MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
 TOKEN_BYTES: Final = 32
+SEED_BYTES: Final = 32
 TOKEN_CHARACTERS_MIN: Final = 16
 _TOKEN: Final = re.compile(f"[!-~]{{{TOKEN_CHARACTERS_MIN},}}")
 MAKE_ANEW: Final = (
@@ -135,6 +137,23 @@ class Home:
             names = " and ".join(path.name for path in missing)
             raise MisuseError(f"the node in {self.data_dir} is without {names}: {MAKE_ANEW}")
 
+    def need_ledger(self) -> None:
+        """Raises `MisuseError` where a node has run and its ledger is gone: it would begin empty, and nobody would
+        notice before he missed what it held.
+
+        What tells is what is made after the ledger. The lock beside it may come before, and is left where a backup is
+        put back.
+        """
+        log = self.ledger_file.with_name(f"{self.ledger_file.name}-wal")
+        left = [path for path in (log, self.store_dir, self.text_file) if path.exists()]
+        if self.ledger_file.exists() or not left:
+            return
+        raise MisuseError(
+            f"there is no {self.ledger_file.name} in {self.data_dir}, and a node has run there: without it the node "
+            "would have no graph, no draft and no job. Restore it from your backup; or, to start anew with the same "
+            f"keys, delete what is left of it: `rm -r {shlex.join(map(str, left))}`, and enter your graphs by an invite"
+        )
+
 
 def write_secret(path: Path, data: bytes) -> None:
     """Write a file that only its owner can read, whole or not at all. An existing one is never overwritten."""
@@ -173,6 +192,23 @@ def read_token(home: Home) -> str:
             "without spaces: restore it from your backup, or delete it, run `p2pmem init` and start the node again"
         )
     return token
+
+
+def read_seed(home: Home) -> bytes:
+    """The seed of the peer's identity."""
+    seed = read_secret(home.peer_key_file)
+    if len(seed) != SEED_BYTES:
+        raise MisuseError(
+            f"{home.peer_key_file} holds no key: it has {len(seed)} bytes in place of {SEED_BYTES}. Restore it from "
+            "your backup; or delete it and run `p2pmem init`: then this node is another peer, with the same agents"
+        )
+    return seed
+
+
+def made_anew(*places: Path) -> str:
+    """What to do about something that is damaged and can be made again from the ledger."""
+    there = shlex.join(str(place) for place in places)
+    return f"nothing is lost: stop the node, `rm -rf {there}`, and start it again; it makes that anew from the ledger"
 
 
 def new_token() -> str:

@@ -22,7 +22,7 @@ import trio
 
 from p2pmem import crash_points
 from p2pmem.config import Config, load
-from p2pmem.home import Home, read_secret, read_token
+from p2pmem.home import Home, read_seed, read_token
 from p2pmem.kept_port import keep_port, read_port
 from p2pmem.keyring import Keyring
 from p2pmem.net.limits import PeerLimits
@@ -42,13 +42,14 @@ async def open_home(home: Home, config: Config | None = None) -> AsyncIterator[N
     stops at once. Raises as `open_node` does, and `MisuseError` for a home that is none.
     """
     home.need()
+    home.need_ledger()
     from p2pmem.chain.opening import open_configured
     from p2pmem.net.gossipsub import open_gossip
     from p2pmem.net.libp2p_host import Libp2pNetwork
 
     config = config or load(home.config_file)
     keyring = Keyring.load(home)
-    seed = read_secret(home.peer_key_file)
+    seed = read_seed(home)
     limits = PeerLimits()
     network = Libp2pNetwork(
         identity_seed=seed,

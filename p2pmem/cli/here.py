@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from p2pmem.home import Home
 
 PORT_MAX: Final = 65_535
-SEED_BYTES: Final = 32
 AGENT_KEY_BYTES_MAX: Final = 1_024
 
 
@@ -102,6 +101,8 @@ def _check(settings: str, listen: str) -> None:
 def _agent_secret(path: Path) -> bytes:
     from p2pmem_protocol.keys import Key
 
+    from p2pmem.home import SEED_BYTES
+
     try:
         text = path.read_bytes()[:AGENT_KEY_BYTES_MAX].decode("ascii").strip()
         secret = bytes.fromhex(text.removeprefix("0x"))
@@ -122,7 +123,7 @@ def _write_missing(home: Home, settings: str, secret: bytes | None) -> list[Path
 
     What is there stays as it is, above all keys.
     """
-    from p2pmem.home import new_token, write_secret
+    from p2pmem.home import SEED_BYTES, new_token, write_secret
     from p2pmem.keyring import create_agent
 
     home.create()

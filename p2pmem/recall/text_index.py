@@ -23,6 +23,7 @@ import trio
 from p2pmem_jobs.blocking import Blocking
 from p2pmem_protocol.errors import MisuseError, OutsideError
 
+from p2pmem.home import made_anew
 from p2pmem.recall.passages import MAX_PASSAGES, Passage
 from p2pmem.recall.words import index_text, match_expression, question_phrases
 from p2pmem.store.holding import hold
@@ -240,7 +241,7 @@ class TextIndex:
 async def open_text_index(path: Path | None, blocking: Blocking) -> AsyncIterator[TextIndex]:
     """Open the index in the file `path`, made if need be (0600), or in memory when `path` is None.
 
-    `TextIndexUnusable` if the file is damaged; delete it and rebuild.
+    `TextIndexUnusable` if the file is damaged; the error says how it is made anew.
     """
     connections = await blocking.run(_Connections, path)
     try:
@@ -458,4 +459,5 @@ def _errors_of(path: Path | None) -> Iterator[None]:
     except sqlite3.OperationalError as error:
         raise OutsideError(f"the text index {path} failed: {error}; free some disk, nothing was lost") from error
     except (sqlite3.DatabaseError, OSError) as error:
-        raise TextIndexUnusable(f"the text index {path} cannot be used: {error}; delete it and rebuild") from error
+        files = [path.with_name(path.name + end) for end in ("", "-wal", "-shm")] if path is not None else []
+        raise TextIndexUnusable(f"the text index {path} cannot be used: {error}; {made_anew(*files)}") from error

@@ -29,6 +29,7 @@ import trio
 from p2pmem_jobs.blocking import Blocking
 from p2pmem_protocol.errors import BugError, MisuseError, OutsideError
 
+from p2pmem.home import made_anew
 from p2pmem.store.answering import DESCRIBED, POSITION, STORE, answer, stored_position
 from p2pmem.store.content import named, plain_lines
 from p2pmem.store.held import Held
@@ -518,12 +519,12 @@ def _open(path: Path | None) -> ox.Store:
     except (OSError, RuntimeError) as error:
         if "lock" in str(error).lower():
             raise ProjectionUnusable(f"the store in {path} is open already, here or in another process") from error
-        raise ProjectionUnusable(f"the store in {path} cannot be opened: {error}; destroy and rebuild it") from error
+        raise ProjectionUnusable(f"the store in {path} cannot be opened: {error}; {made_anew(path)}") from error
     if not store:
         _stamp(store)
     found = _stored_number(store, _FORMAT)
     if found != FORMAT:
-        raise ProjectionUnusable(f"the store in {path} is of format {found}, this is {FORMAT}; destroy and rebuild it")
+        raise ProjectionUnusable(f"the store in {path} is of format {found}, this is {FORMAT}; {made_anew(path)}")
     return store
 
 

@@ -222,7 +222,7 @@ async def test_a_directory_in_use_or_damaged_is_refused_in_words(inline: Blockin
     with pytest.raises(MisuseError, match="closed"):
         await projection.lookup(None, None, None, [SELF])
     (path / "CURRENT").write_bytes(b"nonsense\n")
-    with pytest.raises(ProjectionUnusable, match="destroy and rebuild"):
+    with pytest.raises(ProjectionUnusable, match=f"`rm -rf {tmp_path}"):
         async with open_projection(path, inline):
             pass
     destroy_projection(path)
