@@ -80,7 +80,10 @@ class PeerView:
 
 @dataclass(frozen=True, slots=True)
 class SyncView:
-    """How one graph stands with one member's node: `lag` is the difference in items at the last comparison."""
+    """How one graph stood with one member's node at the last comparison: `lag` is the difference in items.
+
+    Without a connection it says nothing of now.
+    """
 
     graph: str
     peer: str
@@ -88,6 +91,7 @@ class SyncView:
     lag: int
     last_round_ms: int
     trouble: str
+    connected: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -323,7 +323,8 @@ def show_status(status: NodeStatus) -> str:
 
 
 def _stands(sync: SyncView) -> str:
-    return "equal" if sync.equal else f"{sync.lag} apart"
+    stands = "equal" if sync.equal else f"{sync.lag} apart"
+    return stands if sync.connected else f"was {stands}; not connected"
 
 
 def show_change(event: ChangeEvent) -> str:

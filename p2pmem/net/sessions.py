@@ -30,6 +30,8 @@ from p2pmem.net.seam import Network, PeerId, Stream
 
 log = logging.getLogger(__name__)
 
+SOON_MS = 60_000
+_TWICE = "it lost its connection, or two nodes run with one peer.key: when it goes on, give each a key of its own"
 SEEN_MAX = 10_000  # agents of whom it is remembered when they were last here
 
 
@@ -281,12 +283,12 @@ class Sessions:
         peer = stream.peer
         now_ms = self._clock.now_ms()
         session = Session(peer, speakers, theirs, theirs.clock_ms - now_ms, opened_by_us, now_ms)
-        standing = self._open.get(peer)
-        if standing is not None:
+        while (standing := self._open.get(peer)) is not None:  # another one may have begun while the last one ended
             if not self._newer_stays(standing.session, opened_by_us):
                 if opened_by_us:
                     await standing.ended.wait()
                 return
+            self._note_again(standing.session, opened_by_us=opened_by_us)
             standing.scope.cancel()
             await standing.ended.wait()
         mine = self._open[peer] = _Open(session, trio.CancelScope(), trio.Event())
@@ -308,6 +310,11 @@ class Sessions:
         if opened_by_us == standing.opened_by_us:
             return True  # the peer opened again because it lost the older stream
         return opened_by_us == (self._network.peer_id < standing.peer)
+
+    def _note_again(self, standing: Session, *, opened_by_us: bool) -> None:
+        """Say it where a peer begins anew so soon that it may be two: they end each other's sessions for ever."""
+        if opened_by_us == standing.opened_by_us and self._clock.now_ms() - standing.opened_ms < SOON_MS:
+            log.warning("session.opened_again", extra={"peer": standing.peer, "why": _TWICE})
 
     def begin_anew(self) -> None:
         """End all sessions, because there is more to show in hello; dialling brings them back at once."""

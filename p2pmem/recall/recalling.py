@@ -7,19 +7,20 @@ about a subject than a better attested one does, where each has one value, is pu
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 import pyoxigraph as ox
 from p2pmem_protocol.content import check_canonical
 from p2pmem_protocol.errors import MisuseError, RefusedError
-from p2pmem_protocol.names import Address, AssetKey
+from p2pmem_protocol.names import Address, AssetKey, GraphId
 from p2pmem_protocol.trust import Floor, Trust
 from p2pmem_protocol.view import AssetView, VersionView, asset_view
 
 from p2pmem.face import Layer, RecallAnswer, RecallHit
-from p2pmem.ledger.drafts import read_draft
+from p2pmem.ledger.drafts import Draft, read_draft
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.recall.passages import local_name
@@ -46,6 +47,7 @@ class _Candidate:
     graph: LedgerGraph
     asset: AssetView | None
     version: VersionView | None
+    draft: Draft | None
     score: float
 
     @property
@@ -62,9 +64,15 @@ class Recalling:
         self._showing = showing
 
     async def recall(
-        self, question: str, graphs: Iterable[LedgerGraph], floor: Floor | None, limit: int
+        self,
+        question: str,
+        graphs: Iterable[LedgerGraph],
+        floor: Floor | None,
+        limit: int,
+        drafts_of: Address | None = None,
     ) -> RecallAnswer:
-        """The passages that answer best, at most `limit`. `floor` None stands for the default policy."""
+        """The passages that answer best, at most `limit`. `floor` None stands for the default policy. Drafts are those
+        of all agents of this node, or of one alone."""
         if not question.strip():
             raise MisuseError("there is no word in the question")
         if not 1 <= limit <= LIMIT_MAX:
@@ -79,21 +87,36 @@ class Recalling:
             per_author=PER_AUTHOR,
         )
         hits = await self._text.search(question, min(limit * CANDIDATES_PER_HIT, 1_000), filter_)
+        drafts = cache(self._draft)  # which may be large, and have many of the passages
         found = [
             candidate
             for hit in _once(hits)
-            if (candidate := self._candidate(hit, by_iri[hit.context_graph], floor, now_ms)) is not None
+            if (candidate := self._candidate(hit, by_iri[hit.context_graph], floor, now_ms, drafts)) is not None
+            and (candidate.draft is None or drafts_of in (None, candidate.draft.agent))
         ]
         found.sort(key=lambda candidate: -candidate.score)
         shown = self._folded(found)[:limit]
         return RecallAnswer(question, _policy(floor), self._text.position, tuple(shown))
 
-    def _candidate(self, hit: TextHit, graph: LedgerGraph, floor: Floor | None, now_ms: int) -> _Candidate | None:
+    def _draft(self, graph: GraphId, key: AssetKey) -> Draft | None:
+        return self._ledger.database.read(lambda it: read_draft(it, self._ledger.network, graph, key))
+
+    def _candidate(
+        self,
+        hit: TextHit,
+        graph: LedgerGraph,
+        floor: Floor | None,
+        now_ms: int,
+        drafts: Callable[[GraphId, AssetKey], Draft | None],
+    ) -> _Candidate | None:
         """A hit as it stands now; None when the ledger says that it is not to be returned."""
         author, _, name = hit.asset.partition("/")
         key = AssetKey(Address.parse(author), name)
         if hit.layer == Layer.WORKING.value:
-            return _Candidate(hit, graph, None, None, (hit.score + FOUND) * OWN_DRAFT_WEIGHT)
+            draft = drafts(graph.id, key)
+            if draft is None:
+                return None
+            return _Candidate(hit, graph, None, None, draft, (hit.score + FOUND) * OWN_DRAFT_WEIGHT)
         asset = asset_view(graph.set, key, now_ms)
         current = asset.current(floor) if floor else asset.current_at_any_floor()
         for version in current:
@@ -101,7 +124,7 @@ class Recalling:
                 level = version.trust.level
                 if level is Trust.REJECTED:
                     return None
-                return _Candidate(hit, graph, asset, version, (hit.score + FOUND) * WEIGHT[level])
+                return _Candidate(hit, graph, asset, version, None, (hit.score + FOUND) * WEIGHT[level])
         return None
 
     def _folded(self, found: list[_Candidate]) -> list[RecallHit]:
@@ -148,12 +171,7 @@ class Recalling:
     def _content(self, candidate: _Candidate) -> bytes | None:
         if candidate.version is not None:
             return self._ledger.content(candidate.version.content_hash)
-        author, _, name = candidate.hit.asset.partition("/")
-        key = AssetKey(Address.parse(author), name)
-        draft = self._ledger.database.read(
-            lambda connection: read_draft(connection, self._ledger.network, candidate.graph.id, key)
-        )
-        return draft.content if draft is not None else None
+        return candidate.draft.content if candidate.draft is not None else None
 
     def _hit(self, candidate: _Candidate, note: str) -> RecallHit:
         version = None
@@ -166,7 +184,7 @@ class Recalling:
             own_draft=candidate.version is None,
             note=note,
             version=version,
-            draft=None,
+            draft=self._showing.draft(candidate.graph, candidate.draft) if candidate.draft is not None else None,
         )
 
 
@@ -181,9 +199,8 @@ def _differs(better: dict[str, str], worse: dict[str, str]) -> str | None:
 
 
 def _note(candidate: _Candidate) -> str:
-    if candidate.version is None:
-        return "your own draft"
-    return "two contents claim this version" if candidate.version.conflict else ""
+    conflict = candidate.version is not None and candidate.version.conflict
+    return "two contents claim this version" if conflict else ""
 
 
 def _policy(floor: Floor | None) -> str:

@@ -96,8 +96,6 @@ class NodeFace:
 
     async def status(self) -> NodeStatus:
         s = self._s
-        compared = s.exchange.last_comparisons()
-        labels = {graph.id: str(graph.name) for graph in s.ledger.graphs.values()}
         return NodeStatus(
             version=p2pmem.__version__,
             network=hex_id(s.ledger.network),
@@ -112,21 +110,29 @@ class NodeFace:
             graphs=len(s.ledger.graphs),
             items=sum(len(graph.set) for graph in s.ledger.graphs.values()),
             peers=self._peers(),
-            sync=tuple(
-                SyncView(
-                    labels.get(graph, hex_id(graph)),
-                    peer,
-                    last.comparison.equal,
-                    abs(last.comparison.ours - last.comparison.theirs),
-                    last.at_ms,
-                    last.comparison.trouble,
-                )
-                for (peer, graph), last in sorted(compared.items())
-            ),
+            sync=self._sync(),
             chain=s.chain,
             partial=s.disk.is_partial,
             warnings=s.troubles.warnings(),
             refused=s.peering.refused(),
+        )
+
+    def _sync(self) -> tuple[SyncView, ...]:
+        """How the graphs that this node takes part in stood when they were last compared."""
+        s = self._s
+        connected = s.network.connected()
+        return tuple(
+            SyncView(
+                str(s.ledger.graph(graph).name),
+                peer,
+                last.comparison.equal,
+                abs(last.comparison.ours - last.comparison.theirs),
+                last.at_ms,
+                last.comparison.trouble,
+                peer in connected,
+            )
+            for (peer, graph), last in sorted(s.exchange.last_comparisons().items())
+            if graph in s.ledger.graphs
         )
 
     def _peers(self) -> tuple[PeerView, ...]:

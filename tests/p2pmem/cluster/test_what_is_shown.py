@@ -1,0 +1,46 @@
+"""What a person is shown of a node: the words of the command line over values of real nodes."""
+
+from __future__ import annotations
+
+import pytest
+from p2pmem_devnet.cluster import Cluster
+from trio.testing import MockClock
+
+from p2pmem.cli.views import show_recall, show_status
+
+pytestmark = pytest.mark.cluster(n=3, quorum=1)
+
+
+async def test_what_was_compared_with_a_member_who_has_gone_is_said_as_of_then(cluster: Cluster) -> None:
+    ada, bo, cy = cluster.nodes
+    await cluster.settled()
+    assert [it.connected for it in (await ada.face.status()).sync] == [True, True]
+    assert "not connected" not in show_status(await ada.face.status())
+    gone = bo.inside.network.peer_id
+    await cluster.stop(bo)
+    await cluster.settled()
+    status = await ada.face.status()
+    assert {it.peer: it.connected for it in status.sync} == {gone: False, cy.inside.network.peer_id: True}
+    (line,) = [line for line in show_status(status).splitlines() if gone[:16] in line]
+    assert "was equal; not connected" in line
+
+
+async def test_a_graph_that_one_left_has_no_line_in_the_status(cluster: Cluster) -> None:
+    _, bo, _ = cluster.nodes
+    await cluster.settled()
+    assert (await bo.face.status()).sync
+    await bo.leave()
+    status = await bo.face.status()
+    assert (status.graphs, status.sync) == (0, ())
+
+
+async def test_a_draft_that_is_recalled_is_named_once(autojump_clock: MockClock) -> None:
+    async with Cluster(1) as cluster:
+        (ada,) = cluster.nodes
+        await ada.draft('ex:a ex:says "private matter" .', name="mine")
+        answer = await ada.face.recall("private matter", graph=None, min_trust=None, min_m=0, limit=10)
+        shown = show_recall(answer)
+        assert shown.count("draft") == 1
+        assert f"your own draft; {ada.address}/mine\n" in shown
+        await ada.face.discard(cluster.graph, "mine")
+        assert await ada.recall("private matter") == []

@@ -1,0 +1,80 @@
+"""One session for each peer, however many streams it opens."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import trio
+import trio.testing
+from p2pmem_jobs import SystemClock
+from p2pmem_protocol.hello import Greeting, Speakers
+from p2pmem_protocol.names import network_id
+
+from p2pmem.net.framing import FrameReader
+from p2pmem.net.seam import PeerId, Stream
+from p2pmem.net.sessions import Session, Sessions
+
+PEER = PeerId("12D3KooWBo")
+NETWORK = network_id("sessions")
+
+
+class Served:
+    """What serves sessions: it counts those that run at once, and takes a while to end one."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.at_once = 0
+        self.most_at_once = 0
+
+    async def __call__(self, session: Session, stream: Stream, reader: FrameReader) -> None:
+        self.begun += 1
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.testing.wait_all_tasks_blocked()
+            self.at_once -= 1
+
+
+def make_sessions(serve: Served) -> Sessions:
+    nothing: Any = SimpleNamespace(peer_id=PeerId("12D3KooWAda"))
+    return Sessions(
+        network=nothing,
+        network_id=NETWORK,
+        membership=nothing,
+        papers=nothing,
+        clock=SystemClock(),
+        serve=serve,
+        penalise=lambda peer, refused: None,
+    )
+
+
+async def hold(sessions: Sessions) -> None:
+    """What happens once hello is done on a stream that the peer opened."""
+    stream = cast("Stream", SimpleNamespace(peer=PEER))
+    greeting = Greeting.ours(NETWORK, 0)
+    await sessions._hold(stream, cast("FrameReader", None), greeting, Speakers(()), opened_by_us=False)
+
+
+async def test_of_many_streams_that_one_peer_opens_at_once_one_is_served(caplog: pytest.LogCaptureFixture) -> None:
+    served = Served()
+    sessions = make_sessions(served)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(hold, sessions)
+        await trio.testing.wait_all_tasks_blocked()
+        assert (served.at_once, caplog.messages) == (1, [])
+        with caplog.at_level(logging.WARNING):
+            for _ in range(3):
+                nursery.start_soon(hold, sessions)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+        assert (served.at_once, served.most_at_once) == (1, 1)
+        assert len(sessions.all()) == 1
+        assert set(caplog.messages) == {"session.opened_again"}
+        assert all("two nodes run with one peer.key" in vars(it)["why"] for it in caplog.records)
+        nursery.cancel_scope.cancel()
+    assert (served.at_once, sessions.all()) == (0, ())
