@@ -57,6 +57,11 @@ class NotFoundError(MisuseError):
     """There is no such graph, version, draft, review or request; or it is not yours, which is the same answer."""
 
 
+class NoRightError(MisuseError):
+    """The agent has not the right to this: by its role in the graph, by its delegation, or because the words are of
+    somebody else. Nothing was signed, and there is no job."""
+
+
 @unique
 class Layer(Enum):
     """How far a version went: private, shared until it expires, or published for good."""
@@ -304,7 +309,8 @@ class ChangeEvent:
 
 
 class Face(Protocol):
-    """All that a node does for its users. Errors are those of `p2pmem_protocol.errors`, `NotFoundError` among them.
+    """All that a node does for its users. Errors are those of `p2pmem_protocol.errors`, `NotFoundError` and
+    `NoRightError` among them.
 
     Nothing is acknowledged before it is on disk. Cancelling a call never undoes what it had already written.
     """

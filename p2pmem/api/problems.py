@@ -42,7 +42,7 @@ EXIT_MEANINGS: Final[Mapping[Exit, str]] = {
     Exit.JOB_ENDED_BADLY: "the job failed, was cancelled, was rejected, or needs a person",
     Exit.TIMEOUT: "not ended within the time to wait; it goes on",
     Exit.NOT_FOUND: "no such graph, version, job or file, or not yours",
-    Exit.NOT_ALLOWED: "the node did not accept the token, the host or the origin",
+    Exit.NOT_ALLOWED: "the agent has not the right to this, or the node did not accept the token, host or origin",
     Exit.INTERRUPTED: "interrupted from the keyboard",
 }
 
@@ -122,6 +122,7 @@ PROBLEMS: Final[Mapping[str, Row]] = {
     _API + "TimedOutError": Row("timed-out", 504, Exit.TIMEOUT),
     # names
     "p2pmem.face.NotFoundError": Row("not-found", 404, Exit.NOT_FOUND),
+    "p2pmem.face.NoRightError": Row("no-right", 403, Exit.NOT_ALLOWED),
     "p2pmem.services.drafting.NoSuchDraftError": Row("no-such-draft", 404, Exit.NOT_FOUND),
     "p2pmem.services.drafting.DraftEditedError": Row("draft-edited", 409, Exit.REFUSED),
     "p2pmem_protocol.names.BadNameError": Row("bad-name", 422, Exit.MISUSE),

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.names import Address
 
-from p2pmem.face import DraftView, JobView, NotFoundError
+from p2pmem.face import DraftView, JobView, NoRightError, NotFoundError
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import UNKNOWN_GRAPH_TEXT
 from p2pmem.services.node_face import NodeFace
@@ -45,7 +44,7 @@ class AgentFace(NodeFace):
     async def publish(self, graph: str, reference: str) -> JobView:
         key, _ = parse_reference(reference, self._own)
         if key.author != self._own:
-            raise MisuseError(f"only the author publishes: {key} is by {key.author}, and this token is of {self._own}")
+            raise NoRightError(f"only the author publishes: {key} is by {key.author}, and this token is of {self._own}")
         return await super().publish(graph, reference)
 
 

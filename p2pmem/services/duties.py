@@ -24,6 +24,7 @@ from p2pmem_protocol.names import Address, AssetKey, GraphId, VersionKey
 from p2pmem_protocol.records import FOREVER
 from p2pmem_protocol.view import deadline
 
+from p2pmem.face import NoRightError
 from p2pmem.ledger.batch import Delta
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
@@ -157,7 +158,7 @@ class Duties:
             envelope = self._signing.envelope(graph, agent, Kind.ACK, Ack(key.root), expires_at_ms=now_ms + PROMISE_MS)
             try:
                 self._taken.append(AtOnce(self._outgoing.take(Ready(envelope))))
-            except NotAdmittedError as refused:
+            except (NotAdmittedError, NoRightError) as refused:
                 log.info("ack.refused", extra={"why": str(refused)})
 
     def open_reviews(self) -> Iterator[OpenReview]:

@@ -18,6 +18,7 @@ from p2pmem_protocol.roster import Access, Body, Limits, Member, Quorum, Role, R
 from p2pmem_protocol.rosters_change import AddMember, Change, RosterPlan, SetRoles, next_roster
 
 from p2pmem.exchange.holdings import OWN
+from p2pmem.face import NoRightError
 from p2pmem.keyring import Keyring
 from p2pmem.ledger.admission import Admission
 from p2pmem.ledger.graph import LedgerGraph
@@ -96,7 +97,7 @@ class Membership:
         if graph.head is None:
             raise MisuseError(f"{graph.name} has no roster here yet: {graph.trouble}")
         if not self.is_owner_here(graph):
-            raise MisuseError(f"{graph.head.header.owner} owns {graph.name}; only its node can do that")
+            raise NoRightError(f"{graph.head.header.owner} owns {graph.name}; only its node can do that")
         if graph.headers.head().forked:
             raise MisuseError(f"{graph.name} is forked, so nothing may follow its head: {graph.trouble}")
         return graph.head
@@ -124,7 +125,7 @@ class Membership:
                 return graph
             if plan.signer not in self._keyring:
                 whose = "the root key" if plan.is_root_act else "the owner"
-                raise MisuseError(
+                raise NoRightError(
                     f"only the node of {whose}, {plan.signer}, signs that for {graph.name}; a wallet can, through "
                     "`p2pmem sign`"
                 )

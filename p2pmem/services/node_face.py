@@ -37,6 +37,7 @@ from p2pmem.face import (
     MemberChange,
     NewGraph,
     NodeStatus,
+    NoRightError,
     NotFoundError,
     PeerView,
     PreparedView,
@@ -291,6 +292,7 @@ class NodeFace:
     async def share(self, graph: str, name: str, *, ttl_ms: int | None) -> JobView:
         s = self._s
         found = self._named(graph)
+        s.signing.check_right(found, self._agent, Kind.SHARE)
         await self._have_room(found)
         args = ShareArgs(found.id, bytes(self._agent), check_name(name), ttl_ms)
         return await self._shared(await s.sharing.share_at_once(args))
@@ -311,6 +313,7 @@ class NodeFace:
         s = self._s
         found = self._named(graph)
         agent = self._agent
+        s.signing.check_right(found, agent, Kind.SHARE)
         read = await s.drafting.read(found, agent, name, data, Reading(format, base, subgraph, merge_graphs, file))
         await self._have_room(found)
         args = ShareArgs(found.id, bytes(agent), name, ttl_ms)
@@ -326,7 +329,8 @@ class NodeFace:
         found = self._named(graph)
         key, number = parse_reference(reference, self._agent)
         if not s.signing.holds(key.author):
-            raise MisuseError(f"only the author publishes: {key} is by {key.author}, whose key is not here")
+            raise NoRightError(f"only the author publishes: {key} is by {key.author}, whose key is not here")
+        s.signing.check_right(found, key.author, Kind.PUBLISH)
         await s.sharing.check_publish(found, key, number)
         await self._have_room(found)
         return await self._submit(s.sharing.publish, PublishArgs(found.id, bytes(key.author), key.name))
@@ -335,6 +339,7 @@ class NodeFace:
         s = self._s
         found, _, view = self._version(graph, reference)
         agent = self._agent
+        s.signing.check_right(found, agent, Kind.ENDORSE)
         if agent in (view.key.author, *view.principals) and not withdraw:
             raise MisuseError(f"{view.key.asset} is your own: an endorsement counts from somebody else only")
         args = EndorseArgs(SubjectArgs.of(found.id, view.key), bytes(agent), withdraw=withdraw, reason=reason)
@@ -343,6 +348,7 @@ class NodeFace:
     async def verify(self, graph: str, reference: str, *, deadline_ms: int | None) -> JobView:
         s = self._s
         found, _, view = self._version(graph, reference)
+        s.signing.check_right(found, self._agent, Kind.PROPOSE)
         if found.head is None or found.head.quorum.is_none:
             raise MisuseError(
                 f"{found.name} has no quorum, so nothing can be verified in it: its owner sets one with "

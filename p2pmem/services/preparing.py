@@ -17,7 +17,7 @@ from p2pmem_protocol.names import Address
 from p2pmem_protocol.prepared import Prepared, SignedPrepared
 from p2pmem_protocol.roster import Role, Roster
 
-from p2pmem.face import MemberChange, PreparedView
+from p2pmem.face import MemberChange, NoRightError, PreparedView
 from p2pmem.keyring import Keyring
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
@@ -94,7 +94,7 @@ def _head(graph: LedgerGraph) -> Roster:
 def _check_approver(graph: LedgerGraph, head: Roster, approver: Address) -> None:
     listed = head.body.by_address.get(approver)
     if listed is None or Role.APPROVER not in listed.roles:
-        raise MisuseError(f"{approver} is no approver of {graph.name}: the owner gives that role")
+        raise NoRightError(f"{approver} is no approver of {graph.name}: the owner gives that role")
 
 
 def _check_is_the_owners(change: MemberChange) -> None:

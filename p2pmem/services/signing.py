@@ -16,6 +16,7 @@ from p2pmem_protocol.seal import NO_PREVIOUS, Seal, SignedSeal
 from p2pmem.keyring import Keyring
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
+from p2pmem.services.rights import check_right
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,10 @@ class Signing:
             and not self._ledger.is_delegation_revoked(it.delegation.principal, agent, it.delegation.serial)
         ]
         return max(usable, key=lambda it: it.delegation.serial, default=None)
+
+    def check_right(self, graph: LedgerGraph, agent: Address, kind: Kind) -> None:
+        """Raises `NoRightError` when nothing of this kind that the agent says now would be let in."""
+        check_right(graph, agent, kind, self.acting_in(graph, agent))
 
     @property
     def default_agent(self) -> Address:

@@ -20,6 +20,7 @@ from p2pmem.ledger.admission import Admission
 from p2pmem.ledger.batch import Batch
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.ledger.lifecycle import Transition
+from p2pmem.services.rights import no_right
 
 RETRY = RetryPolicy(first_s=0.5, cap_s=60.0)
 ASK_AGAIN_S = 1.0
@@ -123,7 +124,8 @@ class Outgoing:
     def take(self, ready: Ready) -> Taken:
         """Take what was signed into the set in memory. The caller writes and tells in a moment, whatever happens.
 
-        Raises `NotAdmittedError` when the rules of the graph refuse it; nothing has changed then.
+        Raises `NotAdmittedError` when the rules of the graph refuse it, `NoRightError` when by them the agent may not
+        say it; nothing has changed then.
         """
         batch = self._admission.new_batch(OWN)
         stands = ready.item.id
@@ -132,7 +134,7 @@ class Outgoing:
         except RefusedError as refused:
             before = self._said_before(ready.item, refused)
             if before is None:
-                raise NotAdmittedError(explain(refused)) from refused
+                raise self._error_of(ready.item, refused) from refused
             stands = before
         for graph, key, version, transition, root in ready.steps:
             batch.step(graph, key, version, transition, key.author, root)
@@ -157,6 +159,13 @@ class Outgoing:
 
         await self._ledger.database.write(write, tell, shield=True)
 
+    def _error_of(self, item: Item, refused: RefusedError) -> MisuseError:
+        if refused.reason is Reason.NOT_LISTED:
+            signer = item.signer if isinstance(item, Evidence) else item.author
+            acting = None if isinstance(item, Evidence) else item.delegation
+            return no_right(self._ledger.graph(item.graph), signer, item.kind, acting)
+        return NotAdmittedError(explain(refused))
+
     def _said_before(self, item: Item, refused: RefusedError) -> bytes | None:
         """The same statement, or of evidence one that means the same, when it is in the set already."""
         graph = self._ledger.graph(item.graph)
@@ -171,7 +180,6 @@ class Outgoing:
 
 
 _EXPLAINED = {
-    Reason.NOT_LISTED: "the agent has no right to this in the graph; the owner gives it with `p2pmem graph members`",
     Reason.OVER_QUOTA: "the agent's quota in this graph is used up; let something expire or retract it",
     Reason.LIFE_TOO_LONG: "the life asked for is longer than the graph allows",
     Reason.NO_HEAD: "the graph has no roster here yet; wait until a member is connected",
@@ -182,9 +190,10 @@ _EXPLAINED = {
 
 
 def explain(refused: RefusedError) -> str:
-    """A refusal of our own words, for who said them."""
+    """A refusal of our own words, for who said them: without the word that peers have for it."""
+    text = str(refused).partition(": ")[2]
     hint = _EXPLAINED.get(refused.reason)
-    return f"{refused}; {hint}" if hint else str(refused)
+    return f"{text}; {hint}" if hint else text
 
 
 def _never(_: sqlite3.Connection) -> InSet:

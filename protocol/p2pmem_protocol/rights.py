@@ -42,7 +42,6 @@ _RIGHT_OF: Final = {
     Kind.PUBLISH: Right.PUBLISH,
     Kind.ANCHOR: Right.PUBLISH,
     Kind.PROPOSE: Right.PROPOSE,
-    Kind.RETRACT: Right.RETRACT,
 }
 
 
@@ -118,19 +117,29 @@ class Rights:
         return None if self._may(record) else Reason.NOT_LISTED
 
     def _may(self, record: Record) -> bool:
-        if record.delegated and not record.rights & _RIGHT_OF.get(record.kind, Right(0)):
+        if isinstance(record, RetractRecord):
+            return self._may_retract(record)
+        return self.may_say(record.kind, record.principal, record.rights if record.delegated else None)
+
+    def may_say(self, kind: Kind, principal: Address, delegated: Right | None = None) -> bool:
+        """Whether the role of `principal` lets in what is said of this kind, by itself or, with these rights, by an
+        agent that acts for it. Not for retracts: who may those depends on whose words they take back."""
+        if delegated is not None and not delegated & _RIGHT_OF.get(kind, Right(0)):
             return False
-        match record.kind:
+        match kind:
             case Kind.SHARE | Kind.PUBLISH | Kind.ANCHOR | Kind.PROPOSE:
-                return Role.WRITER in self._roles.get(record.principal, Role(0))
+                return Role.WRITER in self._roles.get(principal, Role(0))
             case Kind.ACK | Kind.REVOKE:
-                return self.is_member(record.principal)
-            case Kind.RETRACT:
-                assert isinstance(record, RetractRecord)
-                return self._may_retract(record)
-        raise BugError(f"no rule says who may {record.kind.word}")
+                return self.is_member(principal)
+            case Kind.ENDORSE:
+                return self.is_endorser(principal)
+            case Kind.VERDICT:
+                return principal in self._verifiers
+        raise BugError(f"no rule says who may {kind.word}")
 
     def _may_retract(self, record: RetractRecord) -> bool:
+        if record.delegated and not record.rights & Right.RETRACT:
+            return False
         if record.of_own_words:
             return self.is_member(record.principal)
         if record.delegated:
@@ -140,11 +149,9 @@ class Rights:
         return record.author == self.owner
 
     def _evidence_problem(self, record: EvidenceRecord) -> Reason | None:
-        if record.kind is Kind.ENDORSE:
-            return None if self.is_endorser(record.author) else Reason.NOT_LISTED
-        if record.quorum != self.quorum_id:
+        if record.kind is Kind.VERDICT and record.quorum != self.quorum_id:
             return Reason.WRONG_QUORUM
-        return None if record.author in self._verifiers else Reason.NOT_LISTED
+        return None if self.may_say(record.kind, record.author) else Reason.NOT_LISTED
 
 
 def check_time(record: Record, t_ms: int) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from p2pmem_devnet.cluster import Cluster
-from p2pmem_devnet.cluster_node import ClusterNode, JobFailedError
+from p2pmem_devnet.cluster_node import ClusterNode
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.kinds import Kind
 
-from p2pmem.face import MemberChange
+from p2pmem.face import MemberChange, NoRightError
 
 THREE = pytest.mark.cluster(n=3)
 
@@ -59,11 +59,11 @@ async def test_an_agent_may_do_what_its_principal_gave_and_nothing_else(cluster:
     _, bo, _ = cluster.nodes
     helper = await assistant(cluster, bo, rights=("share",))
     asset = await helper.share("ex:paper ex:says ex:so .")
-    with pytest.raises(JobFailedError, match="no right to this in the graph"):
+    with pytest.raises(NoRightError, match="has not the right to publish"):
         await helper.publish(asset)
     other = await bo.share("ex:a ex:b ex:c .")
     await cluster.until_seen(other, helper)
-    with pytest.raises(JobFailedError, match="no right to this in the graph"):
+    with pytest.raises(NoRightError, match="has not the right to endorse"):
         await helper.endorse(other)
 
 

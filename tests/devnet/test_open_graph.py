@@ -9,11 +9,10 @@ from p2pmem_protocol import cbor
 from p2pmem_protocol.errors import MisuseError, Reason
 
 from p2pmem.exchange.open_gossip import topic_of
-from p2pmem.face import MemberChange, NewGraph, NewMember
+from p2pmem.face import MemberChange, NewGraph, NewMember, NoRightError
 from p2pmem.net.flood import FLOOD_PROTOCOL
 from p2pmem.net.framing import encode_frames
 from p2pmem.net.seam import NotSpokenError
-from p2pmem.work.outgoing import NotAdmittedError
 
 OPEN = pytest.mark.cluster(n=3, access="open")
 GATED = pytest.mark.cluster(n=3)
@@ -65,7 +64,7 @@ async def test_a_reader_may_not_write_and_members_do_not_take_what_it_says(clust
     ada, *_ = cluster.nodes
     reader = await cluster.add("reader")
     await reader.face.follow(cluster.graph, addresses=ada.inside.network.addresses())
-    with pytest.raises(NotAdmittedError, match="no right to this in the graph"):
+    with pytest.raises(NoRightError, match="has not the right to share"):
         await reader.share("ex:a ex:b ex:c .")
     await cluster.advance(minutes=2)
     assert len(ada.graph.set) == 0

@@ -51,9 +51,7 @@ async def test_what_the_ledger_can_make_anew_names_the_command_that_does_it(tmp_
     make_home(home, "ada", "embedded")
     async with open_home(home) as ada:
         graph = (await ada.face.found(NewGraph("lab"))).graph
-        await ada.face.draft(
-            graph, "note", TURTLE, format="turtle", base=None, subgraph="", replace=False
-        )
+        await ada.face.draft(graph, "note", TURTLE, format="turtle", base=None, subgraph="", replace=False)
         await ada.face.share(graph, "note", ttl_ms=None)
     for damaged in (home.text_file, home.store_dir / "CURRENT"):
         damaged.write_bytes(b"nonsense " * 1_000)

@@ -29,7 +29,7 @@ from p2pmem.api.problems import (
     row_of,
     single,
 )
-from p2pmem.face import NotFoundError
+from p2pmem.face import NoRightError, NotFoundError
 from p2pmem.importing.errors import InputRefusedError, InputSyntaxError
 from p2pmem.services.showing import in_words
 
@@ -73,6 +73,7 @@ ERRORS = [
     (MisuseError("no"), 422, "misuse", NodeMisuseError, Exit.MISUSE),
     (BadNameError("no"), 422, "bad-name", NodeMisuseError, Exit.MISUSE),
     (BadValueError("no"), 400, "bad-request", NodeMisuseError, Exit.MISUSE),
+    (NoRightError("no"), 403, "no-right", NodeMisuseError, Exit.NOT_ALLOWED),
     (NotFoundError("no"), 404, "not-found", NodeNotFoundError, Exit.NOT_FOUND),
     (jobs.NotFoundError("no"), 404, "no-such-job", NodeNotFoundError, Exit.NOT_FOUND),
     (jobs.EndedError("no"), 409, "job-ended", NodeMisuseError, Exit.MISUSE),

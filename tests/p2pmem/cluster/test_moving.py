@@ -11,9 +11,8 @@ from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.trust import Trust
 
 from p2pmem.exchange.holdings import How, Source
-from p2pmem.face import MemberChange, NewMember
+from p2pmem.face import MemberChange, NewMember, NoRightError
 from p2pmem.ledger.batch import Delta, NewItem
-from p2pmem.work.outgoing import NotAdmittedError
 
 LARGE = "".join(f'ex:line{n} ex:says "{n} {"x" * 80}" .\n' for n in range(2_000))
 """More than fits inline, so it travels as an attachment."""
@@ -243,7 +242,7 @@ async def test_who_has_no_right_to_write_is_told_so_and_nobody_hears_it(cluster:
     ada, bo, *_ = cluster.nodes
     await ada.change_members(MemberChange(set=(NewMember(str(bo.address), ("endorser",)),)))
     await cluster.settled()
-    with pytest.raises(NotAdmittedError, match="has no right"):
+    with pytest.raises(NoRightError, match="has not the right to share"):
         await bo.share("ex:a ex:b ex:c .")
     await cluster.settled()
     assert all(not node.graph.set for node in cluster.nodes)

@@ -239,7 +239,7 @@ async def test_an_index_of_another_format_empties_itself(inline: Blocking, tmp_p
 async def test_a_damaged_file_is_refused_in_words(inline: Blocking, tmp_path: Path) -> None:
     path = tmp_path / "text.sqlite"
     path.write_bytes(b"this is no database, whatever its name says" * 100)
-    with pytest.raises(TextIndexUnusable, match="`rm -rf .*text.sqlite .*text.sqlite-wal .*text.sqlite-shm`"):
+    with pytest.raises(TextIndexUnusable, match=r"`rm -rf .*text.sqlite .*text.sqlite-wal .*text.sqlite-shm`"):
         async with open_text_index(path, inline):
             pass
 

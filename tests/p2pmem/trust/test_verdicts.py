@@ -22,7 +22,7 @@ from p2pmem_protocol.seal import NO_PREVIOUS, Seal
 from p2pmem_protocol.trust import Trust
 from trio.testing import MockClock
 
-from p2pmem.face import MemberChange, NewMember
+from p2pmem.face import MemberChange, NewMember, NoRightError
 from tests.p2pmem.trust.scene import Scene, addresses, scene, subject
 
 ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
@@ -237,6 +237,6 @@ async def test_a_member_without_the_role_endorses_nothing(autojump_clock: MockCl
     async with scene() as it:
         asset, _ = await it.proposed()
         await it.change(MemberChange(set=(NewMember(str(it.cy.address), ("writer", "verifier"), "cy"),)))
-        with pytest.raises(AssertionError, match="no right to this"):
+        with pytest.raises(NoRightError, match="has not the right to endorse"):
             await it.cy.endorse(asset)
         assert await it.level(asset) is Trust.SELF_ATTESTED
