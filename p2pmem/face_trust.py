@@ -35,7 +35,7 @@ class TrustView:
 
 @dataclass(frozen=True, slots=True)
 class DiffView:
-    """What one version says and another does not, as lines of canonical N-Quads.
+    """What one version says and another does not, as lines of canonical N-Quads. The newer one may be a draft.
 
     Blank nodes are named anew in each version, so a line with one may be in both lists and mean the same.
     """

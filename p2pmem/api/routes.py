@@ -253,8 +253,10 @@ AGENT_CALLS: Final = frozenset(
     (
         *("draft", "drafts", "discard", "seal", "share", "share_data", "publish", "endorse", "verify"),
         *("job", "jobs", "job_story", "watch_job", "cancel_job", "retry_job"),
+        *("graphs", "graph", "recall", "versions", "version", "content", "diff", "explain", "certificate", "proof"),
     )
 )
-"""What an agent of the node may call. To speak for a job whose outcome is unknown is left to the operator."""
+"""What an agent of the node may call. To speak for a job whose outcome is unknown is left to the operator, and so is
+what tells of other agents' drafts: `history`, `changes`, and queries, which may ask `_meta`."""
 
 CALLS: Final[Mapping[str, Call]] = {call.name: call for call in _TABLE}

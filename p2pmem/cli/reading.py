@@ -16,12 +16,13 @@ from p2pmem.cli.files import read_text, write_new
 from p2pmem.cli.views import (
     show_answer,
     show_change,
+    show_draft,
     show_recall,
     show_status,
     show_version,
     show_versions,
 )
-from p2pmem.face import Layer
+from p2pmem.face import Layer, NotFoundError, VersionView
 
 QUERY_BYTES_MAX: Final = 64 * 1024
 
@@ -95,8 +96,21 @@ async def versions(context: Context) -> Exit:
 
 
 async def show(context: Context) -> Exit:
-    found = await context.face.version(await context.graph(), context.args.reference)
-    context.out.answer(found, show_version(found))
+    """A version; or the draft of that name, where its author has no version yet."""
+    graph, reference = await context.graph(), context.args.reference
+    version: VersionView | NotFoundError
+    try:
+        version = await context.face.version(graph, reference)
+    except NotFoundError as error:
+        version = error
+    drafts = [it for it in await context.face.drafts(graph) if f"/{it.reference}".endswith(f"/{reference}")]
+    asset = version.reference.partition("@")[0] if isinstance(version, VersionView) else ""
+    if len(drafts) == 1 and drafts[0].reference != asset:
+        context.out.answer(drafts[0], show_draft(drafts[0]))
+    elif isinstance(version, NotFoundError):
+        raise version
+    else:
+        context.out.answer(version, show_version(version))
     return Exit.OK
 
 
@@ -208,7 +222,7 @@ COMMANDS: Final = (
     ),
     Command("query", "ask a context graph in SPARQL", query, _query_arguments),
     Command("versions", "list what is shared and published", versions, _versions_arguments),
-    Command("show", "show one version", show, reference_argument),
+    Command("show", "show one version, or a draft that is none yet", show, reference_argument),
     Command("content", "write the sealed statements, byte for byte", content, _content_arguments),
     Command("trust export", "write the certificate of a verified version", export_certificate, _export_arguments),
     Command("proof export", "prove that a statement belongs to a version", export_proof, _proof_arguments),

@@ -75,6 +75,12 @@ COMMANDS: Final = (
         "Other contracts can ask for it there. The account of this node pays for the transaction.",
     ),
     Command("history", "show what became of an asset", history, _history_arguments),
-    Command("diff", "compare two versions of an asset", diff, _diff_arguments),
+    Command(
+        "diff",
+        "compare two versions of an asset, or your draft with what was said before",
+        diff,
+        _diff_arguments,
+        "A name without a version is your draft, where you have one; else the newest version.",
+    ),
     Command("review show", "look at a proposal before you decide", review, _review_arguments),
 )

@@ -142,7 +142,7 @@ def show_version(version: VersionView) -> str:
     marks = [
         ("not held here", not version.held),
         ("not current", not version.current),
-        ("a newer one is unverified", version.newer_unverified),
+        ("newer than one that is better attested", version.newer_unverified),
     ]
     return block(
         version.reference,

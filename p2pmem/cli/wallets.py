@@ -14,7 +14,7 @@ from p2pmem.api.problems import Exit
 from p2pmem.cli.command import Command, Context
 from p2pmem.cli.files import read_text, write_new
 from p2pmem.cli.views_trust import show_agents, show_prepared
-from p2pmem.face import SignRequest
+from p2pmem.face import NotFoundError, SignRequest
 
 REQUEST_BYTES_MAX: Final = 1024 * 1024
 
@@ -40,13 +40,17 @@ def _token_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("address", metavar="ADDRESS", help="of the agent")
 
 
-def agent_token_(context: Context) -> Exit:
+async def agent_token_(context: Context) -> Exit:
     from p2pmem.api.guard import agent_token
-    from p2pmem.home import read_secret
+    from p2pmem.home import read_token
 
-    context.home.need()
     agent = str(Address.parse(context.args.address))
-    made = agent_token(read_secret(context.home.token_file).decode("ascii", "replace").strip(), agent)
+    if agent not in {it.address for it in await context.face.agents()}:
+        raise NotFoundError(
+            f"{agent} is no agent of this node, so a token for it would open nothing: `p2pmem agent list` shows its "
+            "agents, `p2pmem agent add` takes one in"
+        )
+    made = agent_token(read_token(context.home), agent)
     context.out.answer({"agent": agent, "token": made}, made)
     return Exit.OK
 
@@ -108,9 +112,9 @@ COMMANDS: Final = (
         "print the token of one agent, which opens less than the node's own",
         agent_token_,
         _token_arguments,
-        "With it, over HTTP, an agent drafts, shares, publishes, endorses and asks for verification as itself, and\n"
-        "sees and cancels its own jobs; nothing else. It is valid as long as the file `token` of the node is the same.",
-        offline=True,
+        "With it, over HTTP, an agent drafts, shares, publishes, endorses and asks for verification as itself, reads\n"
+        "and recalls where it takes part, and sees and cancels its own jobs; nothing else. It is valid as long as the\n"
+        "file `token` of the node is the same.",
     ),
     Command(
         "sign prepare",

@@ -1,4 +1,4 @@
-"""What one agent of a node may do through it: speak as itself, and see and cancel what it asked for."""
+"""What one agent of a node may do through it: speak as itself, read, and see and cancel what it asked for."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from p2pmem_protocol.names import Address
 
 from p2pmem.face import DraftView, JobView, NoRightError, NotFoundError
 from p2pmem.ledger.graph import LedgerGraph
-from p2pmem.ledger.ledger import UNKNOWN_GRAPH_TEXT
 from p2pmem.services.node_face import NodeFace
+from p2pmem.services.node_reading import unknown
 from p2pmem.services.parts import Services
 from p2pmem.services.showing import parse_reference
 
@@ -15,7 +15,8 @@ from p2pmem.services.showing import parse_reference
 class AgentFace(NodeFace):
     """The calls of `p2pmem.face.Face` that `p2pmem.api.routes.AGENT_CALLS` names, on behalf of one agent.
 
-    Its drafts and its jobs are the only ones. Context graphs in which nothing that it says would count are unknown.
+    Its drafts and its jobs are the only ones. It speaks in the context graphs in which what it says would count, and
+    reads those and open ones; others are unknown.
     """
 
     def __init__(self, services: Services, agent: Address) -> None:
@@ -23,18 +24,24 @@ class AgentFace(NodeFace):
         if not services.signing.speaks_for(agent):
             raise NotFoundError(f"{agent} is no agent of this node")
         super().__init__(services)
-        self._own = agent
+        self._own = self._drafts_of = agent
         self._desk = self._desk.of_agent(agent)
 
     @property
     def _agent(self) -> Address:
         return self._own
 
+    def _speaks_in(self, graph: LedgerGraph) -> bool:
+        return graph.is_member(self._own) or self._s.signing.acting_in(graph, self._own) is not None
+
     def _named(self, graph: str) -> LedgerGraph:
         found = super()._named(graph)
-        if not found.is_member(self._own) and self._s.signing.acting_in(found, self._own) is None:
-            raise NotFoundError(f"{found.name} {UNKNOWN_GRAPH_TEXT}; `p2pmem graph list` shows those that it does")
+        if not self._speaks_in(found):
+            raise unknown(found)
         return found
+
+    def _may_read(self, graph: LedgerGraph) -> bool:
+        return self._speaks_in(graph) or self._s.ledger.is_open(graph.id)
 
     async def drafts(self, graph: str | None) -> tuple[DraftView, ...]:
         if graph:

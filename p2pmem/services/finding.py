@@ -24,14 +24,13 @@ def find_version(graph: LedgerGraph, reference: str, own: Address, now_ms: int) 
     chosen = _choose(asset, number)
     if chosen is not None:
         return asset, chosen
-    by_name = [] if "/" in reference else _of_anybody(graph, key.name, now_ms)
-    others = [it for it in by_name if it[0].key != key]
-    if others:
-        named = ", ".join(f"{it.key.asset} ({graph.label_of(it.key.author) or 'no label'})" for _, it in others)
-        raise NotFoundError(f"you have no {reference} in {graph.name}; name it with its author: {named}")
     if number is not None and asset.versions:
         known = ", ".join(f"@{it}" for it in sorted({version.key.version for version in asset.versions}))
         raise NotFoundError(f"{key} has no version {number} in {graph.name}; known of it here: {known}")
+    by_name = [] if "/" in reference else _of_anybody(graph, key.name, now_ms)
+    others = [it for it in by_name if it[0].key != key]
+    if others:
+        raise NotFoundError(_of_others(graph, key.name, number, others))
     raise NotFoundError(f"{reference} is not in {graph.name}: it has expired, was retracted, or never came")
 
 
@@ -48,6 +47,17 @@ def find_readable(graph: LedgerGraph, reference: str, own: Address, now_ms: int)
                 asset, newest = others[0]
                 return find_version(graph, f"{newest.key.asset}@{number}" if number else str(asset.key), own, now_ms)
     return find_version(graph, reference, own, now_ms)
+
+
+def _of_others(graph: LedgerGraph, name: str, number: int | None, others: list[Found]) -> str:
+    """What to say of a name that is no asset of one's own, and one of others."""
+    start = f"you have no {name} in {graph.name}"
+    named = [(it, "" if number is None else f"@{number}") for asset, _ in others if (it := _choose(asset, number))]
+    if not named:
+        start += f", and nobody has a version {number} of one"
+        named = [(it, f"@{it.key.version}") for _, it in others]
+    shown = ", ".join(f"{it.key.asset}{at} ({graph.label_of(it.key.author) or 'no label'})" for it, at in named)
+    return f"{start}; name it with its author: {shown}"
 
 
 def _choose(asset: AssetView, number: int | None) -> VersionView | None:

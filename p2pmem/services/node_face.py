@@ -2,46 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace as with_fields
-from typing import Any, Final
+from typing import Any
 
 import trio
 from p2pmem_jobs import Handler, JobRecord, State
-from p2pmem_protocol.content import check_canonical
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.evidence import Decision
 from p2pmem_protocol.join import ADDRESSES_MAX, Invite
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import Address, AssetKey, GraphName, check_name, hex_id, parse_hex_id
-from p2pmem_protocol.trust import Floor, Trust
-from p2pmem_protocol.view import AssetView, VersionView, asset_view
+from p2pmem_protocol.trust import Floor
+from p2pmem_protocol.view import asset_view
 
 import p2pmem
 from p2pmem import face
 from p2pmem.face import (
     AgentView,
-    CertificateView,
-    ChangeEvent,
     ChangePreview,
     CompactView,
-    DiffView,
     DraftView,
-    Explanation,
     GraphView,
-    HistoryView,
     JobStory,
     JobView,
     JoinRequestView,
-    Layer,
     MemberChange,
     NewGraph,
     NodeStatus,
     NoRightError,
-    NotFoundError,
     PeerView,
     PreparedView,
-    RecallAnswer,
     ReviewDetail,
     ReviewView,
     SignedView,
@@ -51,47 +42,30 @@ from p2pmem.face import (
 )
 from p2pmem.face_peers import DelegationView, PeerDetail, RevocationView
 from p2pmem.ledger.graph import LedgerGraph
-from p2pmem.ledger.ledger import Ledger
 from p2pmem.services.absent import Absent
-from p2pmem.services.certifying import statement_proof
 from p2pmem.services.delegating import rights_of, subject_of
 from p2pmem.services.drafting import Reading
-from p2pmem.services.finding import find_readable, find_version
 from p2pmem.services.job_desk import JobDesk
 from p2pmem.services.member_desk import founding_of, roles_of
+from p2pmem.services.node_reading import NodeReading
 from p2pmem.services.parts import Services
-from p2pmem.services.placing import floor_graphs, working_iri
 from p2pmem.services.retracting import retraction
 from p2pmem.services.showing import parse_reference
-from p2pmem.services.trust_desk import TrustDesk, roster_file
 from p2pmem.work.outgoing import Ready
 from p2pmem.work.registering import AttestArgs
 from p2pmem.work.sharing import NewContent, PublishArgs, ShareArgs
 from p2pmem.work.verifying import DEADLINE_DEFAULT_MS, EndorseArgs, SubjectArgs, VerifyArgs
 
-EVENTS_PER_READ: Final = 500
-DESCRIBED_S: Final = 10.0
 
-
-class NodeFace:
+class NodeFace(NodeReading):
     """`p2pmem.face.Face` of one node."""
 
     def __init__(self, services: Services) -> None:
-        self._s = services
+        super().__init__(services)
         absent = Absent(services.ledger, services.sessions, services.signing)
         self._desk = JobDesk(services.queue, services.showing, absent)
         self._members = services.members
-        self._trust = TrustDesk(services.ledger, services.showing, services.duties)
         self._wallets = services.wallets
-
-    @property
-    def _agent(self) -> Address:
-        """Who speaks where nobody is named."""
-        return self._s.signing.default_agent
-
-    def _named(self, graph: str) -> LedgerGraph:
-        """A context graph to say something in."""
-        return self._s.ledger.named(graph)
 
     # The node
 
@@ -164,11 +138,11 @@ class NodeFace:
         return self._graph_view(await s.membership.found(founding))
 
     async def graphs(self) -> tuple[GraphView, ...]:
-        ordered = sorted(self._s.ledger.graphs.values(), key=lambda graph: str(graph.name))
-        return tuple(self._graph_view(graph) for graph in ordered if graph.head is not None)
+        known = [it for it in self._s.ledger.graphs.values() if it.head is not None and self._may_read(it)]
+        return tuple(self._graph_view(it) for it in sorted(known, key=lambda graph: str(graph.name)))
 
     async def graph(self, graph: str) -> GraphView:
-        return self._graph_view(self._s.ledger.named(graph))
+        return self._graph_view(self._to_read(graph))
 
     def _graph_view(self, graph: LedgerGraph) -> GraphView:
         s = self._s
@@ -444,110 +418,6 @@ class NodeFace:
     async def resolve_job(self, job: str, *, outcome: str) -> JobView:
         return await self._desk.resolve(job, outcome)
 
-    # Reading
-
-    def _version(self, graph: str, reference: str) -> tuple[LedgerGraph, AssetView, VersionView]:
-        """A version by reference, to say something about it."""
-        s = self._s
-        found = self._named(graph)
-        return found, *find_version(found, reference, self._agent, s.clock.now_ms())
-
-    def _readable(self, graph: str, reference: str) -> tuple[LedgerGraph, AssetView, VersionView]:
-        """A version by reference, to read it."""
-        s = self._s
-        found = s.ledger.named(graph)
-        return found, *find_readable(found, reference, s.signing.default_agent, s.clock.now_ms())
-
-    async def versions(
-        self, graph: str, *, layer: Layer | None, min_trust: str | None, min_m: int = 0
-    ) -> tuple[face.VersionView, ...]:
-        s = self._s
-        found = s.ledger.named(graph)
-        floor = Floor(Trust.parse(min_trust or "SelfAttested"), min_m) if min_trust or min_m else None
-        now_ms = s.clock.now_ms()
-        views: list[face.VersionView] = []
-        for key in sorted(found.set.assets()):
-            asset = asset_view(found.set, key, now_ms)
-            chosen = asset.current(floor) if floor else tuple(asset.visible())
-            views += [s.showing.version(found, asset, it, floor or Floor()) for it in chosen]
-        return tuple(view for view in views if layer in (None, view.layer))
-
-    async def version(self, graph: str, reference: str) -> face.VersionView:
-        found, asset, view = self._readable(graph, reference)
-        return self._s.showing.version(found, asset, view, Floor())
-
-    async def history(self, graph: str, reference: str) -> HistoryView:
-        found, own = self._s.ledger.named(graph), self._s.signing.default_agent
-        key, _ = parse_reference(reference, own)
-        try:
-            return self._trust.history(found, key)
-        except NotFoundError:
-            if "/" in reference:
-                raise
-        # as wherever one only reads, a name is also that of the only author who has it
-        _, view = find_readable(found, key.name, own, self._s.clock.now_ms())
-        return self._trust.history(found, view.key.asset)
-
-    async def diff(self, graph: str, reference: str, *, other: int | None) -> DiffView:
-        found, asset, view = self._readable(graph, reference)
-        return self._trust.diff(found, view, asset, other)
-
-    async def explain(self, graph: str, reference: str) -> Explanation:
-        found, asset, view = self._readable(graph, reference)
-        return self._trust.explain(found, asset, view)
-
-    async def roster(self, graph: str) -> bytes:
-        return roster_file(self._s.ledger.named(graph))
-
-    async def content(self, graph: str, reference: str) -> bytes:
-        _, _, view = self._readable(graph, reference)
-        data = self._s.ledger.content(view.content_hash)
-        if data is None or view.hidden_by is not None:
-            raise NotFoundError(f"the content of {reference} is not held here")
-        return data
-
-    async def certificate(self, graph: str, reference: str) -> CertificateView:
-        found, _, view = self._readable(graph, reference)
-        return self._s.certifying.certificate(found, view)
-
-    async def proof(self, graph: str, reference: str, statement: str) -> dict[str, object]:
-        found, _, view = self._readable(graph, reference)
-        return statement_proof(found, view, check_canonical(await self.content(graph, reference)), statement)
-
-    async def recall(
-        self, question: str, *, graph: str | None, min_trust: str | None, min_m: int, limit: int
-    ) -> RecallAnswer:
-        s = self._s
-        graphs = [s.ledger.named(graph)] if graph else list(s.ledger.graphs.values())
-        floor = Floor(Trust.parse(min_trust or "SelfAttested"), min_m) if min_trust or min_m else None
-        answer = await s.recalling.recall(question, graphs, floor, limit)
-        await s.auditing.recalled(question, answer)
-        return answer
-
-    async def query(
-        self, sparql: str, *, graph: str, layer: Layer | None, min_trust: str | None, at_least: int, min_m: int = 0
-    ) -> face.QueryAnswer:
-        """Over the aggregates of one floor; GRAPH sees `_meta`. What has expired is swept before it is asked."""
-        s = self._s
-        found = s.ledger.named(graph)
-        floor = Floor(Trust.parse(min_trust) if min_trust else Trust.SELF_ATTESTED, min_m)
-        layers = [layer] if layer else [Layer.SHARED, Layer.PUBLISHED]
-        graphs = [*floor_graphs(found, [it for it in layers if it is not Layer.WORKING], floor)]
-        if Layer.WORKING in layers:
-            graphs.append(working_iri(found.name))
-        await s.keeper.sweep()
-        if "graph" in sparql.casefold():
-            # Only a pattern inside GRAPH sees `_meta`, which else need not be brought up to date for an answer.
-            with trio.move_on_after(DESCRIBED_S):
-                await s.projector.described(s.ledger.position)
-        answer = await s.queries.query(
-            sparql,
-            default_graphs=graphs,
-            named_graphs=[found.name.meta_iri],
-            at_least=max(at_least, s.ledger.position),
-        )
-        return s.showing.answer(answer, sparql)
-
     # Signing by wallets outside
 
     async def agents(self) -> tuple[AgentView, ...]:
@@ -563,19 +433,3 @@ class NodeFace:
         signed = await self._wallets.submit(id, signature)
         await self._seen(self._s.ledger.position)
         return signed
-
-    # Following
-
-    async def changes(self, since: int) -> AsyncIterator[ChangeEvent]:
-        s = self._s
-        position = since
-        while True:
-            for event in s.showing.events(position, EVENTS_PER_READ):
-                position = event.position
-                yield event
-            if position >= s.ledger.position:
-                await s.ledger.until(_newer(s.ledger, position))
-
-
-def _newer(ledger: Ledger, position: int) -> Callable[[], bool]:
-    return lambda: ledger.position > position

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from p2pmem_protocol import cbor
@@ -28,6 +28,7 @@ from p2pmem.face import (
     ReviewView,
     SignatureView,
 )
+from p2pmem.ledger.drafts import Draft
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.services.describing import read_lifecycle
@@ -162,32 +163,29 @@ class TrustDesk:
             retracts=retracts,
         )
 
-    def diff(self, graph: LedgerGraph, view: VersionView, asset: AssetView, other: int | None) -> DiffView:
+    def diff(self, view: VersionView, asset: AssetView, other: int | None) -> DiffView:
         """Against the version `other`, or the highest one below."""
         if other is None:
             found = [it for it in asset.versions if it.key.version < view.key.version and self._is_held(it)]
         else:
             found = [it for it in asset.versions if it.key.version == other and it.key != view.key]
-        if not found:
-            wanted = f"version {other}" if other is not None else "earlier version"
-            raise NotFoundError(f"no {wanted} of {view.key.asset} is held here to compare with")
-        first, second = sorted((found[0], view), key=lambda it: it.key.version)
+        first, second = sorted((_first(asset, found, other), view), key=lambda it: it.key.version)
         return self._compared(first, second)
 
+    def diff_of_draft(self, asset: AssetView, draft: Draft, other: int | None) -> DiffView:
+        """What a draft of the asset would make new, against the version `other`, or the newest one."""
+        found = [it for it in asset.versions if other in (None, it.key.version) and self._is_held(it)]
+        older = _first(asset, found, other)
+        return _diff(_reference(older.key), self._lines(older), f"draft {draft.key}", _lines_of(draft.content))
+
     def _compared(self, older: VersionView, newer: VersionView) -> DiffView:
-        before, after = self._lines(older), self._lines(newer)
-        return DiffView(
-            older=_reference(older.key),
-            newer=_reference(newer.key),
-            added=tuple(sorted(after - before)),
-            removed=tuple(sorted(before - after)),
-        )
+        return _diff(_reference(older.key), self._lines(older), _reference(newer.key), self._lines(newer))
 
     def _lines(self, view: VersionView) -> set[str]:
         content = self._ledger.content(view.content_hash)
         if content is None or view.hidden_by is not None:
             raise NotFoundError(f"the content of {_reference(view.key)} is not held here")
-        return set(check_canonical(content).data.decode().splitlines())
+        return _lines_of(check_canonical(content).data)
 
     def _is_held(self, view: VersionView) -> bool:
         return view.hidden_by is None and view.content_hash in self._ledger.held
@@ -238,6 +236,21 @@ def roster_file(graph: LedgerGraph) -> bytes:
     if graph.head is None:
         raise MisuseError(f"{graph.name} has no roster here yet: {graph.trouble}")
     return cbor.encode(Chain(graph.headers.chain_to(graph.head.id), graph.head.body.parts).to_value())
+
+
+def _first(asset: AssetView, found: Sequence[VersionView], other: int | None) -> VersionView:
+    if not found:
+        wanted = f"version {other}" if other is not None else "earlier version"
+        raise NotFoundError(f"no {wanted} of {asset.key} is held here to compare with")
+    return found[0]
+
+
+def _diff(older: str, before: set[str], newer: str, after: set[str]) -> DiffView:
+    return DiffView(older, newer, added=tuple(sorted(after - before)), removed=tuple(sorted(before - after)))
+
+
+def _lines_of(content: bytes) -> set[str]:
+    return set(content.decode().splitlines())
 
 
 def review_id(it: OpenReview) -> str:

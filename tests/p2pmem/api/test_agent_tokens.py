@@ -153,6 +153,45 @@ async def test_an_agent_does_not_learn_of_graphs_and_drafts_that_are_not_its_own
         await served.bob.seal(served.graph, "secret")
 
 
+async def test_an_agent_reads_and_recalls_what_it_takes_part_in_and_no_draft_of_another(served: Served) -> None:
+    options: dict[str, Any] = {"format": "turtle", "base": None, "subgraph": "", "replace": False}
+    told = b'<http://example.org/tea> <http://example.org/is> "warm tea" .'
+    await served.operator.draft(served.graph, "secret", told, **options)
+    await served.bob.draft(served.graph, "mine", told, **options)
+    await share(served.operator, served.graph, "y")
+    how: dict[str, Any] = {"min_trust": None, "min_m": 0, "limit": 10}
+    for graph in (None, served.graph):
+        found = (await served.bob.recall("warm tea", graph=graph, **how)).hits
+        assert [it.draft.reference for it in found if it.draft is not None] == [f"{BOB.address}/mine"]
+        assert len((await served.operator.recall("warm tea", graph=graph, **how)).hits) == 2
+    assert [it.graph for it in await served.bob.graphs()] == [served.graph]
+    (version,) = await served.bob.versions(served.graph, layer=None, min_trust=None)
+    assert await served.bob.version(served.graph, "y") == version
+    assert await served.bob.content(served.graph, "y") == TURTLE
+    assert (await served.bob.explain(served.graph, "y")).version == version
+    with pytest.raises(NodeNotFoundError, match="is not in"):
+        await served.bob.version(served.graph, "secret")
+    assert (await served.eve.recall("warm tea", graph=None, **how)).hits == ()
+    assert await served.eve.graphs() == ()
+    for call in (
+        lambda: served.eve.recall("warm tea", graph=served.graph, **how),
+        lambda: served.eve.graph(served.graph),
+        lambda: served.eve.versions(served.graph, layer=None, min_trust=None),
+        lambda: served.eve.content(served.graph, f"{ADA.address}/y"),
+    ):
+        with pytest.raises(NodeNotFoundError, match="is not a context graph that this node takes part in"):
+            await call()
+
+
+async def test_an_agent_reads_an_open_graph_of_its_node_as_anybody_may(served: Served) -> None:
+    board = (await served.operator.found(NewGraph("board", access="open"))).graph
+    await share(served.operator, board, "news")
+    (version,) = await served.eve.versions(board, layer=None, min_trust=None)
+    assert version.name == "news"
+    with pytest.raises(NodeNotFoundError):
+        await share(served.eve, board, "mine")
+
+
 @pytest.mark.parametrize(
     "token",
     [

@@ -239,6 +239,7 @@ HEARD: list[tuple[list[str], tuple[str, dict[str, object]], Any]] = [
     (["graph", "sign", WORD, "--dry-run"], arguments("prepared_members", word=WORD), PreparedView),
     (["graph", "sign", WORD], arguments("sign_members", word=WORD), GraphView),
     (["agent", "list"], arguments("agents"), None),
+    (["agent", "token", AGENT], arguments("agents"), None),
     (["agent", "add", OTHER, "--label", "wanda"], arguments("add_agent", address=OTHER, label="wanda"), AgentView),
     (
         ["sign", "prepare", "endorse", OTHER, "--fields", '{"reference": "x@1", "reason": "good"}'],
@@ -404,6 +405,19 @@ async def test_a_file_may_have_a_name_that_is_no_text(node: Node, tmp_path: Path
     assert (await node("draft", "x", file)).code == 0
     _, call = next(it for it in node.face.calls if it[0] == "draft")
     assert call["file"] == f"{tmp_path}/?.ttl"
+
+
+async def test_a_draft_is_shown_by_its_name_until_there_is_a_version_of_it(node: Node, tmp_path: Path) -> None:
+    await node.founded()
+    (tmp_path / "f.nt").write_text("<x:s> <x:p> <x:o> .\n")
+    await node("draft", "x", str(tmp_path / "f.nt"))
+    for name in ("x", f"{AGENT}/x"):
+        said = await node("show", name)
+        assert (said.code, said.out.splitlines()[0]) == (0, f"draft {AGENT}/x")
+        assert decode(DraftView, (await node("show", name, "--json")).json).reference == f"{AGENT}/x"
+    assert (await node("show", "x@1")).code == Exit.NOT_FOUND
+    await node("share", "x")
+    assert decode(VersionView, (await node("show", "x", "--json")).json).reference == f"{AGENT}/x@1"
 
 
 async def test_a_query_may_stand_before_or_after_its_options(node: Node) -> None:

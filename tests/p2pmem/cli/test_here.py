@@ -21,6 +21,7 @@ from p2pmem.api.problems import Exit
 from p2pmem.config import Config, load
 from p2pmem.home import Home, read_secret
 from p2pmem.keyring import Keyring
+from tests.p2pmem.api.memory_face import AGENT, OTHER
 
 from .conftest import Node, run_here
 from .processes import ENVIRONMENT, P2PMEM
@@ -341,12 +342,17 @@ async def test_who_has_read_enough_may_stop_reading(node: Node) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_the_token_of_an_agent_is_made_of_the_nodes_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run_here(capsys, "init", "--home", str(tmp_path))
-    agent = "0x" + "Ab" * 20
-    said = run_here(capsys, "agent", "token", agent.lower(), "--home", str(tmp_path), "--json").json
-    own = (tmp_path / "token").read_text().strip()
-    assert said == {"agent": agent.lower(), "token": agent_token(own, agent.lower())}
-    assert own not in said["token"]
-    assert run_here(capsys, "agent", "token", "ada", "--home", str(tmp_path)).code == Exit.MISUSE
-    assert run_here(capsys, "agent", "token", agent.lower(), "--home", str(tmp_path / "no")).code == Exit.MISUSE
+async def test_the_token_of_an_agent_is_made_of_the_nodes_own(node: Node) -> None:
+    said = await node("agent", "token", AGENT.upper().replace("0X", "0x"), "--json")
+    own = read_secret(node.home.token_file).decode()
+    assert said.json == {"agent": AGENT, "token": agent_token(own, AGENT)}
+    assert own not in said.json["token"]
+    assert (await node("agent", "token", "ada")).code == Exit.MISUSE
+
+
+async def test_there_is_no_token_for_somebody_who_is_no_agent_of_the_node(node: Node) -> None:
+    said = await node("agent", "token", OTHER)
+    assert (said.code, said.out) == (Exit.NOT_FOUND, "")
+    assert f"{OTHER} is no agent of this node" in said.err
+    await node("agent", "add", OTHER)
+    assert (await node("agent", "token", OTHER)).code == 0
