@@ -34,10 +34,18 @@ async def arguments_of(call: Call, scope: Scope, receive: Receive) -> dict[str, 
     for name in call.arguments:
         if name not in found:
             if not call.has_default(name):
-                raise BadValueError(f"{name} is missing")
+                raise BadValueError(f"{name} is missing{_where(call, name)}")
             found[name] = call.default(name)
     assert set(found) == set(call.arguments)
     return found
+
+
+def _where(call: Call, name: str) -> str:
+    """Where an argument is looked for."""
+    if call.file:
+        example = "&".join(f"{it}=..." for it in call.in_query if not call.has_default(it))
+        return f" in the query: the body is the file itself, and all else goes into {call.path}?{example}"
+    return " in the query" if name in call.in_query else " in the JSON object that is the body"
 
 
 def query_of(scope: Scope) -> dict[str, str]:

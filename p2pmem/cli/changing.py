@@ -8,7 +8,7 @@ from typing import Final
 
 from p2pmem.api.problems import BadRequestError, Exit
 from p2pmem.cli.arguments import member_argument
-from p2pmem.cli.command import Command, Context, graph_argument
+from p2pmem.cli.command import Command, Context, about_graph, graph_argument
 from p2pmem.cli.files import write_new
 from p2pmem.cli.views import show_graph
 from p2pmem.cli.views_trust import show_prepared_change, show_preview
@@ -16,8 +16,7 @@ from p2pmem.cli.words import duration_ms
 from p2pmem.face import LimitsChange, MemberChange
 
 
-def members_arguments(parser: argparse.ArgumentParser) -> None:
-    graph_argument(parser)
+def _change_arguments(parser: argparse.ArgumentParser) -> None:
     member_argument(parser, "--set", "add a member, or change its roles")
     parser.add_argument("--remove", metavar="ADDRESS", action="append", default=[], help="take a member out")
     parser.add_argument(
@@ -47,14 +46,21 @@ def members_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="say what it would do, and sign nothing")
 
 
-def _prepare_arguments(parser: argparse.ArgumentParser) -> None:
-    members_arguments(parser)
+def _members_arguments(parser: argparse.ArgumentParser) -> None:
+    about_graph(parser)
+    _change_arguments(parser)
     parser.add_argument("--prepare", action="store_true", help="as an approver: make one word of it for the owner")
 
 
 def _owner_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("owner", metavar="ADDRESS", help="who signs the rosters from now on")
-    members_arguments(parser)
+    graph_argument(parser)
+    _change_arguments(parser)
+
+
+def _mend_arguments(parser: argparse.ArgumentParser) -> None:
+    about_graph(parser)
+    _change_arguments(parser)
 
 
 async def members(context: Context) -> Exit:
@@ -130,7 +136,7 @@ def _change(args: argparse.Namespace, *, owner: str | None = None, mend: bool = 
 
 
 def _roster_arguments(parser: argparse.ArgumentParser) -> None:
-    graph_argument(parser)
+    about_graph(parser)
     parser.add_argument("--output", metavar="FILE", type=Path, help="the new file (default: SLUG.roster)")
 
 
@@ -152,7 +158,7 @@ COMMANDS: Final = (
         "graph members",
         "show or change who is in a context graph, and how it works",
         members,
-        _prepare_arguments,
+        _members_arguments,
         "Without a change it shows them. The owner's node signs a change; everything in one call is one step. What a "
         "removed member said goes on to count, unless its key leaked.",
     ),
@@ -175,7 +181,7 @@ COMMANDS: Final = (
         "graph mend",
         "go on from a fork, with the root key",
         mend,
-        members_arguments,
+        _mend_arguments,
         f"{_ROOT} The head of a fork is the roster before it: name again, in the same step, what either side "
         "had changed and is to stay.",
     ),

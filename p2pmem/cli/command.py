@@ -62,9 +62,18 @@ class Context:
     def connect(self, face: Face) -> None:
         self._face = face
 
+    @property
+    def named_graph(self) -> str | None:
+        """What `--graph` says, or the argument in its place."""
+        by_option: str | None = self.args.graph
+        by_place: str | None = getattr(self.args, "graph_by_place", None)
+        if by_option is not None and by_place is not None:
+            raise BadRequestError(f"name the context graph once: {by_place} or --graph {by_option}")
+        return by_option if by_place is None else by_place
+
     async def graph(self) -> str:
-        """The graph that `--graph` names by its name, IRI or slug, or the only one there is."""
-        named: str | None = self.args.graph
+        """The graph that is named by its name, IRI or slug, or the only one there is."""
+        named = self.named_graph
         if named is not None and "/" in named:
             return named
         graphs = await self.face.graphs()
@@ -166,6 +175,12 @@ def _common(parser: argparse.ArgumentParser, *, home: str | None, json: bool | s
 
 def graph_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--graph", metavar="GRAPH", help="the context graph; the only one where there is one")
+
+
+def about_graph(parser: argparse.ArgumentParser) -> None:
+    """For commands that are about a context graph: it may stand as their argument too."""
+    parser.add_argument("graph_by_place", metavar="GRAPH", nargs="?", help="the same as --graph GRAPH")
+    graph_argument(parser)
 
 
 def reference_argument(parser: argparse.ArgumentParser) -> None:

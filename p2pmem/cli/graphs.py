@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from p2pmem.api.problems import Exit
+from p2pmem.api.problems import BadRequestError, Exit
 from p2pmem.api.routes import INVITE_LIFE_MS
 from p2pmem.cli.arguments import ROLES, member_argument, words
-from p2pmem.cli.command import Command, Context, graph_argument
+from p2pmem.cli.command import Command, Context, about_graph
 from p2pmem.cli.views import show_graph, show_graphs, show_requests
 from p2pmem.cli.words import clean, duration_ms, show_duration
 from p2pmem.face import NewGraph
@@ -57,7 +57,7 @@ async def show(context: Context) -> Exit:
 
 
 def _invite_arguments(parser: argparse.ArgumentParser) -> None:
-    graph_argument(parser)
+    about_graph(parser)
     parser.add_argument(
         "--roles", type=words, default=INVITE_ROLES, help=f"of {ROLES} (default: {','.join(INVITE_ROLES)})"
     )
@@ -104,6 +104,8 @@ async def refuse(context: Context) -> Exit:
 
 
 async def leave(context: Context) -> Exit:
+    if context.named_graph is None:
+        raise BadRequestError("say which context graph to leave: `p2pmem graph leave GRAPH`")
     name = await context.graph()
     await context.face.leave(name)
     context.out.answer({}, f"left {name}; what you said stays with the others")
@@ -141,17 +143,12 @@ async def follow(context: Context) -> Exit:
 COMMANDS: Final = (
     Command("graph create", "found a context graph that you own", create, _create_arguments),
     Command("graph list", "list the context graphs of this node", list_),
-    Command("graph show", "show a context graph and its members", show, graph_argument),
+    Command("graph show", "show a context graph and its members", show, about_graph),
     Command("graph invite", "make an invite: one word that lets its bearer join", invite, _invite_arguments),
-    Command("graph requests", "list who asks to join", requests, graph_argument),
+    Command("graph requests", "list who asks to join", requests, about_graph),
     Command("graph approve", "let somebody in who asks", approve, _request_argument),
     Command("graph refuse", "do not let somebody in who asks", refuse, _request_argument),
-    Command(
-        "graph leave",
-        "forget a context graph here",
-        leave,
-        lambda parser: parser.add_argument("--graph", metavar="GRAPH", required=True, help="the one to leave"),
-    ),
+    Command("graph leave", "forget a context graph here", leave, about_graph, "Which one has to be said."),
     Command("graph follow", "read an open context graph without being a member", follow, _follow_arguments),
     Command("join", "join a context graph with an invite", join, _join_arguments),
 )

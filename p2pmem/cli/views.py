@@ -69,7 +69,13 @@ def show_graph(graph: GraphView) -> str:
 
 def show_members(members: Sequence[MemberView]) -> str:
     rows = [
-        [it.address, clean(it.label), ",".join(it.roles), "online" if it.online else "-", show_time(it.since_ms)]
+        [
+            it.address,
+            clean(it.label),
+            ",".join(it.roles),
+            "online" if it.online else "not connected",
+            show_time(it.since_ms),
+        ]
         for it in sorted(members, key=lambda member: (member.since_ms, member.address))
     ]
     return table(("ADDRESS", "LABEL", "ROLES", "NOW", "SINCE"), rows, "no members")

@@ -152,6 +152,24 @@ async def test_a_bad_query_is_refused_by_what_is_wrong(served: Served, query: st
     assert says in answer.json()["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "says"),
+    [
+        ("/v1/drafts", b'{"graph": "g", "name": "x"}', "the body is the file itself, and all else goes into "
+         "/v1/drafts?graph=...&name=..."),
+        ("/v1/share/data?graph=g", b"", "name is missing in the query: the body is the file itself"),
+        ("/v1/share", b"", "graph is missing in the JSON object that is the body"),
+    ],
+)  # fmt: skip
+async def test_what_is_missing_is_said_with_the_place_where_it_is_looked_for(
+    served: Served, path: str, body: bytes, says: str
+) -> None:
+    answer = await served.raw.post(path, content=body, headers={"content-type": "application/json"})
+    assert (answer.status_code, code_of(answer)) == (400, "bad-request")
+    assert says in answer.json()["error"]["message"]
+    assert served.face.calls == []
+
+
 async def test_a_body_over_the_limit_is_refused_before_it_is_read(served: Served) -> None:
     for path, limit in (("/v1/graphs", BODY_BYTES_MAX), ("/v1/drafts?graph=a&name=b", FILE_BYTES_MAX)):
         head = (

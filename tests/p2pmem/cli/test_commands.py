@@ -343,6 +343,24 @@ async def test_a_graph_that_one_joined_is_left_by_its_name(node: Node) -> None:
     assert (refused.code, "owner" in refused.err) == (Exit.MISUSE, True)
 
 
+@pytest.mark.parametrize("words", ["show", "members", "mend --m 1", "invite", "requests", "roster", "leave"])
+@pytest.mark.parametrize("named", ["joined", GRAPH.replace("findings", "joined")])
+async def test_a_graph_is_named_with_an_option_or_without(
+    node: Node, words: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    await node.founded()
+    for name in (["--graph", named], [named]):
+        await node("join", "p2pmem1x")
+        node.face.calls.clear()
+        command, *options = words.split()
+        said = await node("graph", command, *options, *name, "--json")
+        assert said.code == 0, said.err
+        _, arguments = node.face.calls[-1]
+        assert arguments["graph"] == GRAPH.replace("findings", "joined")
+        (tmp_path / "joined.roster").unlink(missing_ok=True)
+
+
 async def test_a_draft_comes_from_a_file_whose_extension_says_its_format(node: Node, tmp_path: Path) -> None:
     await node.founded()
     for name, media_type in (("a.ttl", "text/turtle"), ("a.rdf", "application/rdf+xml"), ("a.what", None)):
