@@ -7,61 +7,24 @@ from inside of it; SQLite then ignores in the copy what was not committed, as it
 
 from __future__ import annotations
 
-import fcntl
-import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from shutil import copytree, ignore_patterns, rmtree
 from typing import Final
 
 from p2pmem.node import Places
+from p2pmem_devnet.own_directory import own_directory
 
 _IN_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a private directory is made in it
 _PREFIX: Final = "p2pmem-cluster-"
-_LOCK: Final = ".lock"
 _TEXT: Final = "text.sqlite"
 _STORE: Final = "store"
 
 
-@contextmanager
-def private_directory(parent: Path | None = None) -> Iterator[Path]:
-    """A private directory for one cluster: in memory where the system has such a place, since nothing is to last.
-
-    A lock beside it is held as long as this process lives. What one that was killed has left is deleted here.
-    """
-    where = parent or (_IN_MEMORY if _IN_MEMORY.is_dir() else Path(tempfile.gettempdir()))
-    _delete_left_over(where)
-    descriptor, lock = tempfile.mkstemp(prefix=_PREFIX, suffix=_LOCK, dir=where)
-    path = Path(lock.removesuffix(_LOCK))
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        path.mkdir(mode=0o700)
-        yield path
-    finally:
-        rmtree(path, ignore_errors=True)
-        Path(lock).unlink(missing_ok=True)
-        os.close(descriptor)
-
-
-def _delete_left_over(where: Path) -> None:
-    """Delete directories whose process has gone: nobody holds their locks. Others' are left alone."""
-    for lock in where.glob(f"{_PREFIX}*{_LOCK}"):
-        try:
-            descriptor = os.open(lock, os.O_RDWR)
-        except OSError:
-            continue  # somebody else's, or deleted this moment
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # A lock that was made this moment may have no directory yet: its owner then goes on without it.
-            if (path := lock.with_suffix("")).is_dir():
-                rmtree(path, ignore_errors=True)
-                lock.unlink(missing_ok=True)
-        except BlockingIOError:
-            continue
-        finally:
-            os.close(descriptor)
+def private_directory(parent: Path | None = None) -> AbstractContextManager[Path]:
+    """A private directory for one cluster: in memory where the system has such a place, since nothing is to last."""
+    return own_directory(parent or (_IN_MEMORY if _IN_MEMORY.is_dir() else Path(tempfile.gettempdir())), _PREFIX)
 
 
 class Disk:

@@ -14,6 +14,7 @@ from p2pmem_protocol.trust import Trust
 
 from p2pmem.api.routes import FILE_BYTES_MAX
 from p2pmem.cli.files import read_input
+from p2pmem.face import Face
 from p2pmem.importing.errors import ImportingError
 from p2pmem.importing.importer import Importer
 from p2pmem_devnet.facts import AssetFacts, look
@@ -24,6 +25,12 @@ from p2pmem_devnet.telling import Teller, all_of, and_list, count
 SLUG: Final = "files"
 FILES_MAX: Final = 100
 AT_ONCE_MAX: Final = 4
+QUESTION_WORDS_MAX: Final = 5
+_WORD: Final = re.compile(r"[^\W\d_]{3,}")
+_TEXTS: Final = """
+    SELECT (STR(?said) AS ?text) {
+        ?thing ?says ?said FILTER(isLiteral(?said) && !isNumeric(?said) && STRLEN(STR(?said)) < 200)
+    } ORDER BY ?text LIMIT 100"""
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -45,13 +52,13 @@ def read_files(paths: Sequence[Path]) -> dict[str, GivenFile]:
     return found
 
 
-async def check_files(files: Mapping[str, GivenFile], *, merge_graphs: bool) -> None:
+async def check_files(files: Mapping[str, GivenFile], *, merge_graphs: bool, base: str | None = None) -> None:
     """Parse all as the nodes will, before there is any. Raises an `ImportingError` that names every bad file."""
     bad: list[ImportingError] = []
     async with Importer() as importer:
         for file in files.values():
             try:
-                await importer.load(file.data, merge_graphs=merge_graphs, name=file.path)
+                await importer.load(file.data, base=base, merge_graphs=merge_graphs, name=file.path)
             except ImportingError as error:
                 bad.append(error)
     if len(bad) == 1:
@@ -70,6 +77,14 @@ def _name_for(path: Path, taken: Mapping[str, object]) -> str:
     return name
 
 
+async def question_about(face: Face, slug: str) -> str:
+    """Words out of what is in a graph, so that a recall of them finds something; empty where it holds no text."""
+    graph = next(it.graph for it in await face.graphs() if it.graph.endswith(f"/{slug}"))
+    found = await face.query(_TEXTS, graph=graph, layer=None, min_trust=None, at_least=0)
+    words = [_WORD.findall(text) for (text,) in found.rows if text is not None]
+    return " ".join(max(words, key=lambda it: min(len(it), QUESTION_WORDS_MAX), default=[])[:QUESTION_WORDS_MAX])
+
+
 class FilesStory:
     """Takes files the whole way. One `tell` a story."""
 
@@ -81,6 +96,7 @@ class FilesStory:
         m: int,
         *,
         chain: bool,
+        base: str | None = None,
         merge_graphs: bool = False,
     ) -> None:
         self._fleet = fleet
@@ -88,6 +104,7 @@ class FilesStory:
         self._files = files
         self._m = m
         self._chain = chain
+        self._base = base
         self._merge_graphs = merge_graphs
         self.assets: list[AssetFacts] = []
 
@@ -115,7 +132,7 @@ class FilesStory:
                 asset.name,
                 file.data,
                 format=None,
-                base=None,
+                base=self._base,
                 subgraph="",
                 replace=False,
                 merge_graphs=self._merge_graphs,

@@ -46,6 +46,8 @@ class Options:
     json: bool = False
     chain: bool = True
     merge_graphs: bool = False
+    base: str | None = None
+    """What relative IRIs in the files are relative to."""
 
     @property
     def names(self) -> list[str]:
@@ -84,7 +86,7 @@ def parse(arguments: Sequence[str]) -> Options | Order | Rehearsal:
     if not 1 <= m <= nodes - 1:
         raise MisuseError(f"--quorum is {m}: with {nodes} peers, 1 to {nodes - 1} others can approve")
     files = tuple(found.files)
-    return Options(files, nodes, m, found.keep, found.json, not found.no_chain, found.merge_graphs)
+    return Options(files, nodes, m, found.keep, found.json, not found.no_chain, found.merge_graphs, found.base)
 
 
 def _order(arguments: Sequence[str]) -> Order:
@@ -128,6 +130,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--nodes", type=int, default=NODES_DEFAULT, metavar="N", help="how many peers (default: 5)")
     parser.add_argument("--quorum", type=int, metavar="M", help="how many others approve (default: most of them)")
+    parser.add_argument("--base", metavar="IRI", help="what relative IRIs in the files are relative to")
     parser.add_argument("--merge-graphs", action="store_true", help="assert also what is in named graphs, as one graph")
     parser.add_argument("--keep", action="store_true", help="stay up afterwards, and say how to talk to each peer")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of the story")

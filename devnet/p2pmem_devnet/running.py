@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
+import shlex
 import signal
 import tempfile
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -21,10 +21,11 @@ from p2pmem_devnet.anvil import CHAIN_ID, AnvilMissingError, find_anvil
 from p2pmem_devnet.control import need_none_kept, take_orders
 from p2pmem_devnet.errors import InterruptedRunError
 from p2pmem_devnet.facts import AssetFacts, all_problems
-from p2pmem_devnet.files import SLUG as FILES_SLUG, FilesStory, GivenFile, check_files, read_files
+from p2pmem_devnet.files import SLUG as FILES_SLUG, FilesStory, GivenFile, check_files, question_about, read_files
 from p2pmem_devnet.fleet import Fleet, FleetSettings, one_error, open_fleet, real_error
 from p2pmem_devnet.money import DevChain, open_dev_chain
 from p2pmem_devnet.options import OUTSIDER, Options, Order
+from p2pmem_devnet.own_directory import own_directory
 from p2pmem_devnet.story import QUESTION, SLUG, Outcome, Story, manual_names
 from p2pmem_devnet.table import table
 from p2pmem_devnet.telling import Teller, all_of, and_list, silent, word
@@ -40,7 +41,7 @@ async def run(options: Options) -> Exit:
     Cancelled, everything that was started is ended too.
     """
     files = read_files(options.files)
-    await check_files(files, merge_graphs=options.merge_graphs)
+    await check_files(files, base=options.base, merge_graphs=options.merge_graphs)
     if options.keep:
         await need_none_kept()
     interrupted = False
@@ -83,7 +84,7 @@ class _Run:
 
     async def run(self) -> None:
         options = self._options
-        with _directory() as directory:
+        with run_directory() as directory:
             async with self._chain(directory / "chain") as chain:
                 settings = FleetSettings(
                     NETWORK,
@@ -99,6 +100,7 @@ class _Run:
                             self._files,
                             options.m,
                             chain=chain is not None,
+                            base=options.base,
                             merge_graphs=options.merge_graphs,
                         )
                         outcome = Outcome(assets=await story.tell())
@@ -172,7 +174,9 @@ class _Run:
 
     async def _stay(self, fleet: Fleet) -> None:
         if not self._options.json:
-            self._teller.show(_guide(fleet, FILES_SLUG if self._files else SLUG))
+            first = next(iter(fleet))
+            question = await question_about(first.face, FILES_SLUG) if self._files else QUESTION
+            self._teller.show(_guide(fleet, FILES_SLUG if self._files else SLUG, question))
 
         async def carry(order: Order) -> str:
             return await carry_out(fleet, order, self._stop)
@@ -219,8 +223,8 @@ def _anvil_missing() -> str:
     return ""
 
 
-def _guide(fleet: Fleet, graph: str) -> str:
-    """How to talk to a devnet that stays up."""
+def _guide(fleet: Fleet, graph: str, question: str) -> str:
+    """How to talk to a devnet that stays up. `question` is one that something in it answers; empty for none."""
     nodes = list(fleet)
     width = max(len(node.name) for node in nodes)
     addresses = [f"  {node.name.ljust(width)}  {node.url}  token {node.home.token_file}" for node in nodes]
@@ -235,7 +239,8 @@ def _guide(fleet: Fleet, graph: str) -> str:
             f"  export P2PMEM_HOME={first.home.data_dir}",
             "  scripts/p2pmem status",
             f"  scripts/p2pmem versions --graph {graph}",
-            f'  scripts/p2pmem recall "{QUESTION}"',
+            *([f"  scripts/p2pmem recall {shlex.quote(question)}"] if question else []),
+            f"  scripts/p2pmem query --graph {graph} 'SELECT * {{ ?s ?p ?o }} LIMIT 5'",
             f"  scripts/devnet kill {last.name}",
             f"  scripts/devnet start {last.name}",
             f"  scripts/devnet partition {first.name},{last.name}",
@@ -261,17 +266,15 @@ def _hit(hit: Any) -> dict[str, Any]:
     }
 
 
-class _directory:
+def run_directory() -> AbstractContextManager[Path]:
     """A directory for a run, with the keys and logs of its nodes. It goes, unless they explain what failed."""
+    return own_directory(Path(tempfile.gettempdir()), "p2pmem-devnet-", _explains)
 
-    def __enter__(self) -> Path:
-        self._path = Path(tempfile.mkdtemp(prefix="p2pmem-devnet-"))
-        return self._path
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        why = real_error(error) if error is not None else None
-        refused = isinstance(why, Exception) and row_of(why).exit in (Exit.MISUSE, Exit.REFUSED, Exit.NOT_FOUND)
-        if isinstance(why, Exception) and not refused:
-            why.add_note(f"the nodes, with their logs and keys, are kept in {self._path}")
-        else:
-            shutil.rmtree(self._path, ignore_errors=True)
+def _explains(error: BaseException, path: Path) -> bool:
+    """Whether logs are of use to who looks into an error; it then says where they are."""
+    why = real_error(error)
+    if not isinstance(why, Exception) or row_of(why).exit in (Exit.MISUSE, Exit.REFUSED, Exit.NOT_FOUND):
+        return False
+    why.add_note(f"the nodes, with their logs and keys, are kept in {path}")
+    return True

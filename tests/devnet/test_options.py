@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 import trio
 from p2pmem_devnet.cli import main
+from p2pmem_devnet.cluster import Cluster
 from p2pmem_devnet.control import control_directory
-from p2pmem_devnet.files import read_files
+from p2pmem_devnet.files import check_files, question_about, read_files
 from p2pmem_devnet.fleet import real_error
 from p2pmem_devnet.options import Options, Order, parse
-from p2pmem_devnet.running import _directory
+from p2pmem_devnet.running import run_directory
 from p2pmem_devnet.table import columns
 from p2pmem_devnet.telling import Teller, and_list, count, seconds
 from p2pmem_protocol.errors import MisuseError, OutsideError
+from trio.testing import MockClock
 
 from p2pmem.api.problems import Exit
+from p2pmem.importing.errors import BadBaseError
+
+ROOT = Path(__file__).parents[2]
+DIES = """
+import os, signal
+from p2pmem_devnet.running import run_directory
+with run_directory() as path:
+    (path / "peer.key").write_bytes(b"x")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -109,6 +125,20 @@ def test_wrong_usage_is_one_line_and_in_json_a_problem(
     assert json.loads(said.err)["error"]["code"] in ("bad-request", "misuse")
 
 
+def test_a_base_is_taken_as_the_warning_of_relative_iris_says() -> None:
+    found = parse(["a.ttl", "--base", "https://example.org/"])
+    assert isinstance(found, Options)
+    assert found.base == "https://example.org/"
+
+
+async def test_files_are_checked_against_the_base_that_was_chosen(tmp_path: Path) -> None:
+    (tmp_path / "a.ttl").write_text("<a> <b> <c> .")
+    files = read_files([tmp_path / "a.ttl"])
+    await check_files(files, merge_graphs=False, base="https://example.org/")
+    with pytest.raises(BadBaseError):
+        await check_files(files, merge_graphs=False, base="nothing")
+
+
 def test_options_may_stand_between_files() -> None:
     found = parse(["a.ttl", "--json", "b.ttl", "--nodes", "3", "c.ttl", "--merge-graphs"])
     assert found == Options((Path("a.ttl"), Path("b.ttl"), Path("c.ttl")), 3, 2, json=True, merge_graphs=True)
@@ -143,7 +173,7 @@ def test_the_directory_of_a_run_goes_unless_it_explains_what_failed_and_then_it_
 ) -> None:
     path = Path()
     try:
-        with _directory() as path:
+        with run_directory() as path:
             (path / "peer.key").write_text("secret")
             if error is not None:
                 raise error
@@ -155,12 +185,41 @@ def test_the_directory_of_a_run_goes_unless_it_explains_what_failed_and_then_it_
 
 
 async def test_the_directory_of_an_interrupted_run_goes_from_within_nurseries_too() -> None:
-    with trio.CancelScope() as scope, _directory() as path:
+    with trio.CancelScope() as scope, run_directory() as path:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.sleep_forever)
             scope.cancel()
             await trio.sleep_forever()
     assert not path.exists()
+
+
+@pytest.mark.processes
+def test_what_a_killed_run_left_goes_at_the_next_and_what_explains_a_failure_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(OutsideError), run_directory() as kept:
+        raise OutsideError("a process ended")
+    folders = os.pathsep.join(str(ROOT / folder) for folder in (".", "protocol", "jobs", "devnet"))
+    environment = {**os.environ, "PYTHONPATH": folders, "TMPDIR": str(tmp_path)}
+    with run_directory() as running:
+        subprocess.run([sys.executable, "-c", DIES], env=environment, check=False, timeout=60)
+        assert len({it for it in tmp_path.iterdir() if it.is_dir()} - {kept, running}) == 1
+        with run_directory() as other:
+            assert {it for it in tmp_path.iterdir() if it.is_dir()} == {kept, running, other}
+    assert list(tmp_path.iterdir()) == [kept]
+
+
+async def test_the_question_that_is_proposed_is_answered_by_what_is_in_the_files(autojump_clock: MockClock) -> None:
+    async with Cluster(1) as cluster:
+        (ada,) = cluster.nodes
+        slug = cluster.graph.partition("/")[2]
+        await ada.share("ex:a ex:b 7 .")
+        assert await question_about(ada.face, slug) == ""
+        await ada.share('ex:a rdfs:label "x-1" ; rdfs:comment "Tee hält \\"warm\\", sehr lange, im Winter"@de .')
+        question = await question_about(ada.face, slug)
+        assert question == "Tee hält warm sehr lange"
+        assert await ada.recall(question)
 
 
 def test_most_of_the_others_have_to_approve_unless_told() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -180,11 +181,13 @@ def test_a_file_that_is_no_rdf_ends_the_run_with_its_line_and_leaves_nothing(tmp
 
 def test_a_kept_devnet_takes_orders_and_ends_when_told(tmp_path: Path) -> None:
     file = tmp_path / "a.nt"
-    file.write_text("<urn:a> <urn:b> <urn:c> .\n")
+    file.write_text('<urn:a> <urn:b> "tea keeps warm" .\n')
     arguments = command("--keep", "--no-chain", "--nodes", "2", str(file))
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=environment(tmp_path)) as process:
         assert process.stdout is not None
+        hints: dict[str, str] = {}
         for line in process.stdout:
+            hints |= {word: line.strip() for word in ("P2PMEM_HOME=", "p2pmem recall", "p2pmem query") if word in line}
             if "scripts/devnet stop" in line:
                 break
         else:
@@ -193,6 +196,12 @@ def test_a_kept_devnet_takes_orders_and_ends_when_told(tmp_path: Path) -> None:
         def order(*words: str) -> str:
             return devnet(tmp_path, *words).stdout
 
+        home = hints["P2PMEM_HOME="].partition("=")[2]
+        for word in ("p2pmem recall", "p2pmem query"):
+            words = [sys.executable, "-m", *shlex.split(hints[word].removeprefix("scripts/"))]
+            env = environment(tmp_path, P2PMEM_HOME=home)
+            said = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
+            assert "tea keeps warm" in said.stdout, said
         assert order("kill", "bo") == "bo is killed (-9)\n"
         assert "bo     down" in order("status")
         assert devnet(tmp_path, "kill", "bo").returncode == 2
