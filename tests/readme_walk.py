@@ -36,7 +36,7 @@ _BLOCK = re.compile(r"<!-- walk: (\w+) -->\n+```console\n(.*?)```", re.DOTALL)
 _TOKEN = re.compile(
     r"(?P<id>0x[0-9a-f]{8,}(?:…|\.\.\.)?)|(?P<invite>p2pmem1[a-z2-7]{4,}…?)|(?P<peer>12D3Koo\w+(?:…|\.\.\.)?)"
     r"|(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ)|(?P<port>(?<=127\.0\.0\.1:)\d+|(?<=/tcp/)\d+)"
-    r"|(?P<now>(?:online|-)(?=\s+\d{4}-\d\d-\d\d ))"
+    r"|(?P<now>(?:online|not connected)(?=\s+\d{4}-\d\d-\d\d ))"
     r"|(?P<acks>(?<=  acks      )\d+)"
     r"|(?P<job>\b01[0-9a-f]{6}(?:[0-9a-f]{20}|…))|(?P<up>(?<=, up )[\dhms ]+)"
 )

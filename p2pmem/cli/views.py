@@ -118,7 +118,8 @@ def level(trust: TrustView) -> str:
     """The level, always with M of N: `ConsensusVerified, 3 of 4, 3 needed, 2 manual, 1 auto`."""
     parts = [trust.level]
     if trust.m:
-        parts.append(f"{trust.approvals} of {trust.n}, {trust.m} needed")
+        counts = f"{trust.approvals} of {trust.n}" if trust.n else "nobody else can verify it"
+        parts.append(f"{counts}, {trust.m} needed")
         parts += [f"{number} {method}" for method, number in sorted(Counter(trust.methods).items(), reverse=True)]
     if trust.rejections:
         parts.append(f"{trust.rejections} rejected")
@@ -306,7 +307,7 @@ def show_status(status: NodeStatus) -> str:
             ("addresses", " ".join(status.addresses)),
             ("graphs", str(status.graphs)),
             ("items", str(status.items)),
-            ("position", f"{status.position}{f', the store is {behind} behind' if behind else ''}"),
+            ("changes", f"{status.position}{f', {behind} of them not yet in the store' if behind else ''}"),
             ("refused", ", ".join(f"{it.where} {it.reason} {it.count}" for it in status.refused)),
             ("peers", str(len(status.peers))),
             ("chain", status.chain or "none"),

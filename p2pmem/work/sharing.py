@@ -255,7 +255,7 @@ class SharingJobs:
                 "acks",
                 lambda: promised() >= needed(),
                 on=changed,
-                detail=lambda: f"{promised()} of {needed()} members promised to keep it",
+                detail=lambda: f"{promised()} members promised to keep it, {needed()} are needed",
             )
 
     async def _wait_anchored(self, ctx: Context, graph: LedgerGraph, version: VersionKey) -> tuple[bytes | None, int]:

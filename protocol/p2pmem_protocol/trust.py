@@ -111,7 +111,8 @@ class TrustReport:
         """For people: `ConsensusVerified, 3 of 4, two manual, one shacl` in figures."""
         if self.quorum is None:
             return self.level.word
-        parts = [self.level.word, f"{len(self.approvals)} of {self.n}, {self.m} needed"]
+        counts = f"{len(self.approvals)} of {self.n}" if self.n else "nobody else can verify it"
+        parts = [self.level.word, f"{counts}, {self.m} needed"]
         counted = self.methods
         parts += [f"{counted[method]} {method.word}" for method in sorted(counted, reverse=True)]
         if self.rejections:

@@ -190,3 +190,8 @@ def test_a_floor_is_a_level_that_can_be_reached_and_a_least_m() -> None:
     assert report.reaches(Floor(Trust.CONSENSUS_VERIFIED, 2))
     assert not report.reaches(Floor(Trust.CONSENSUS_VERIFIED, 3))
     assert not judge().reaches(Floor(Trust.ENDORSED))
+
+
+def test_where_the_author_is_the_only_verifier_it_is_said_that_nobody_else_can_verify() -> None:
+    own = w.quorum(1, ("alice",))
+    assert judge(quorum=own).shown == "SelfAttested, nobody else can verify it, 1 needed"

@@ -6,7 +6,8 @@ import pytest
 from p2pmem_devnet.cluster import Cluster
 from trio.testing import MockClock
 
-from p2pmem.cli.views import show_recall, show_status
+from p2pmem.cli.views import level, show_recall, show_status
+from p2pmem.face import MemberChange, NewMember
 
 pytestmark = pytest.mark.cluster(n=3, quorum=1)
 
@@ -32,6 +33,16 @@ async def test_a_graph_that_one_left_has_no_line_in_the_status(cluster: Cluster)
     await bo.leave()
     status = await bo.face.status()
     assert (status.graphs, status.sync) == (0, ())
+
+
+async def test_a_version_that_nobody_else_can_verify_is_not_said_to_have_0_of_0(cluster: Cluster) -> None:
+    ada, bo, cy = cluster.nodes
+    await ada.change_members(MemberChange(set=(NewMember(str(cy.address), ("writer",)),)))
+    await cluster.settled()
+    asset = await bo.share("ex:a ex:b ex:c .")
+    shown = level((await bo.face.version(cluster.graph, asset.reference)).trust)
+    assert shown == "SelfAttested, nobody else can verify it, 1 needed"
+    assert (await bo.face.explain(cluster.graph, asset.reference)).shown == shown
 
 
 async def test_a_draft_that_is_recalled_is_named_once(autojump_clock: MockClock) -> None:
