@@ -39,7 +39,7 @@ WORD = "p2pmemchange1word"
 class MemoryTrust:
     """Mixed into `MemoryFace`, whose graphs and versions it shows."""
 
-    _prepared: tuple[str, MemberChange] | None = None
+    _prepared_change: tuple[str, MemberChange] | None = None
 
     async def preview_members(self: MemoryFace, graph: str, change: MemberChange) -> ChangePreview:
         self._note("preview_members", graph=graph, change=change)
@@ -51,7 +51,7 @@ class MemoryTrust:
 
     async def prepare_members(self: MemoryFace, graph: str, change: MemberChange) -> PreparedView:
         self._note("prepare_members", graph=graph, change=change)
-        self._prepared = (graph, change)
+        self._prepared_change = (graph, change)
         return await self._shown(graph, change)
 
     async def _shown(self: MemoryFace, graph: str, change: MemberChange) -> PreparedView:
@@ -61,7 +61,7 @@ class MemoryTrust:
         self._note("prepared_members", word=word)
         if word != WORD:
             raise MisuseError("this is not a change that was prepared: it is one word that begins p2pmemchange1")
-        graph, change = self._prepared or (next(iter(self._graphs)), MemberChange(m=1))
+        graph, change = self._prepared_change or (next(iter(self._graphs)), MemberChange(m=1))
         return await self._shown(graph, change)
 
     async def sign_members(self: MemoryFace, word: str) -> GraphView:

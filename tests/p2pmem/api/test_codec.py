@@ -14,7 +14,7 @@ import p2pmem.face as face_module
 from p2pmem.api.codec import BadValueError, decode, decode_text, dumps, encode, encode_text, loads
 from p2pmem.face import Layer, NewGraph, NewMember, VersionView
 
-from .memory_face import make_version
+from .memory_values import make_version
 
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.floats(allow_nan=False, allow_infinity=False)

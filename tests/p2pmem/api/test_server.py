@@ -20,7 +20,8 @@ from p2pmem.api.server import serve_http
 from p2pmem.face import ChangeEvent, NewGraph
 
 from .conftest import TOKEN, Served
-from .memory_face import AGENT, MemoryFace
+from .memory_face import MemoryFace
+from .memory_values import AGENT
 
 GRAPH = f"{AGENT}/findings"
 

@@ -17,7 +17,8 @@ from p2pmem.api.server import serve_http
 from p2pmem.cli.main import main
 from p2pmem.face import NewGraph
 from p2pmem.home import Home, write_secret
-from tests.p2pmem.api.memory_face import AGENT, MemoryFace
+from tests.p2pmem.api.memory_face import MemoryFace
+from tests.p2pmem.api.memory_values import AGENT
 
 TOKEN = "a-token-of-this-test"
 GRAPH = f"{AGENT}/findings"

@@ -41,8 +41,8 @@ from p2pmem.face import (
     VersionView,
 )
 from p2pmem.face_peers import DelegationView, PeerDetail
-from tests.p2pmem.api.memory_face import AGENT, NOW_MS, OTHER
 from tests.p2pmem.api.memory_trust import WORD
+from tests.p2pmem.api.memory_values import AGENT, NOW_MS, OTHER
 
 from .conftest import GRAPH, Node, run_here
 from .processes import ENVIRONMENT, P2PMEM

@@ -16,7 +16,7 @@ from p2pmem_protocol.errors import BugError, OutsideError, Reason, RefusedError
 
 from p2pmem.api.problems import Exit
 from p2pmem.home import write_secret
-from tests.p2pmem.api.memory_face import proof_of
+from tests.p2pmem.api.memory_values import proof_of
 
 from .conftest import Node, Said, make_home, run_here, write_run_file
 

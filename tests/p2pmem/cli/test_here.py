@@ -21,7 +21,7 @@ from p2pmem.api.problems import Exit
 from p2pmem.config import Config, load
 from p2pmem.home import Home, read_secret
 from p2pmem.keyring import Keyring
-from tests.p2pmem.api.memory_face import AGENT, OTHER
+from tests.p2pmem.api.memory_values import AGENT, OTHER
 
 from .conftest import Node, run_here
 from .processes import ENVIRONMENT, P2PMEM
