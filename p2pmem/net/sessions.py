@@ -114,6 +114,7 @@ class Sessions:
         self._penalise = penalise
         self._open: dict[PeerId, _Open] = {}
         self._known = KnownPeers()
+        self._said_again_ms = -SOON_MS
         self._last_seen_ms: dict[Address, int] = {}  # of those who went, the longest ago first
 
     def start(self) -> None:
@@ -312,8 +313,12 @@ class Sessions:
         return opened_by_us == (self._network.peer_id < standing.peer)
 
     def _note_again(self, standing: Session, *, opened_by_us: bool) -> None:
-        """Say it where a peer begins anew so soon that it may be two: they end each other's sessions for ever."""
-        if opened_by_us == standing.opened_by_us and self._clock.now_ms() - standing.opened_ms < SOON_MS:
+        """Say it where a peer begins anew so soon that it may be two, which end each other's sessions for ever: once in
+        a while, of whichever peer."""
+        now_ms = self._clock.now_ms()
+        is_soon = opened_by_us == standing.opened_by_us and now_ms - standing.opened_ms < SOON_MS
+        if is_soon and now_ms >= self._said_again_ms + SOON_MS:
+            self._said_again_ms = now_ms
             log.warning("session.opened_again", extra={"peer": standing.peer, "why": _TWICE})
 
     def begin_anew(self) -> None:

@@ -14,16 +14,17 @@ from p2pmem_protocol.names import Address
 from p2pmem.face import NoRightError
 from p2pmem.ledger.graph import LedgerGraph
 
+_ASKS: Final = {Kind.PROPOSE: "ask for verification"}
+"""What somebody wants who says something of this kind, where the kind has no word for it."""
 _WHOSE: Final = {
-    Kind.SHARE: "of writers",
-    Kind.PUBLISH: "of writers",
-    Kind.ANCHOR: "of writers",
-    Kind.PROPOSE: "of writers",
-    Kind.ENDORSE: "of endorsers",
-    Kind.VERDICT: "of verifiers",
-    Kind.RETRACT: "of the author, of whom it was said for, and of the owner",
-    Kind.ACK: "of members",
-    Kind.REVOKE: "of members",
+    Kind.SHARE: "writers",
+    Kind.PUBLISH: "writers",
+    Kind.ANCHOR: "writers",
+    Kind.PROPOSE: "writers",
+    Kind.ENDORSE: "endorsers",
+    Kind.VERDICT: "verifiers",
+    Kind.ACK: "members",
+    Kind.REVOKE: "members",
 }
 
 
@@ -47,8 +48,11 @@ def check_right(graph: LedgerGraph, agent: Address, kind: Kind, acting: SignedAc
 def no_right(graph: LedgerGraph, agent: Address, kind: Kind, acting: SignedActFor | None = None) -> NoRightError:
     """What to say to an agent that may not say this."""
     who = f"{agent}, for {acting.delegation.principal}," if acting is not None else str(agent)
+    start = f"{who} has not the right to {_ASKS.get(kind, kind.word)} in {graph.name}"
+    if kind is Kind.RETRACT:
+        return NoRightError(f"{start}: only the author, whoever it was said for, and the owner of the graph retract it")
     how = "`p2pmem acting allow` gives it a share of a member's rights, and " if acting is not None else ""
     return NoRightError(
-        f"{who} has not the right to {kind.word} in {graph.name}, which is {_WHOSE[kind]}: {how}"
-        "the owner gives roles with `p2pmem graph members --set ADDRESS=ROLES`"
+        f"{start}, which is for {_WHOSE[kind]}: {how}the owner gives roles with "
+        "`p2pmem graph members --set ADDRESS=ROLES`"
     )

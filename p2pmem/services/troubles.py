@@ -57,7 +57,7 @@ class Troubles:
     def _of_connections(self) -> Iterator[str]:
         """One member that can be reached is enough; without any, a person may know where they are."""
         unanswered = self._dialer.unanswered()
-        if not unanswered or self._sessions.all():
+        if not unanswered or not self._ledger.graphs or self._sessions.all():
             return
         tried = [address.partition("/p2p/")[0] for addresses in unanswered.values() for address in addresses]
         shown = ", ".join(tried[:TRIED_SHOWN]) + (" and others" if len(tried) > TRIED_SHOWN else "")

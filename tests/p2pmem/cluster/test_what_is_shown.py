@@ -33,6 +33,8 @@ async def test_a_graph_that_one_left_has_no_line_in_the_status(cluster: Cluster)
     await bo.leave()
     status = await bo.face.status()
     assert (status.graphs, status.sync) == (0, ())
+    await cluster.advance(minutes=10)
+    assert (await bo.face.status()).warnings == (), "whom it knew it need not reach any more"
 
 
 async def test_a_version_that_nobody_else_can_verify_is_not_said_to_have_0_of_0(cluster: Cluster) -> None:
