@@ -44,6 +44,8 @@ class _Target:
     welcome: bool = True
     """False once it has answered that we share nothing."""
     failures: int = 0
+    brief: int = 0
+    """Sessions in a row that ended soon."""
 
 
 class Dialer:
@@ -105,6 +107,7 @@ class Dialer:
         if target is None:
             heard = set() if wanted or met_before else {address}
             return self._begin(peer, _Target([address], wanted, heard, reached=met_before))
+        is_news = wanted or address not in target.addresses
         if wanted or not target.wanted:
             # Hearsay does not displace an address that somebody here gave.
             is_seen = wanted or met_before or (address in target.addresses and address not in target.heard)
@@ -114,7 +117,8 @@ class Dialer:
             del target.addresses[self._limits.addresses_per_peer_max :]
             target.heard = (target.heard & set(target.addresses)) - {address} | (set() if is_seen else {address})
         target.wanted = target.wanted or wanted
-        target.soon.set()
+        if is_news:
+            target.soon.set()
         return peer
 
     def _begin(self, peer: PeerId, target: _Target) -> PeerId:
@@ -174,9 +178,13 @@ class Dialer:
         pause_s = limits.first_dial_pause_s
         with target.scope:
             while True:
-                target.soon = trio.Event()
+                target.soon, began_s = trio.Event(), trio.current_time()
                 if await self._dial(peer, target):
-                    pause_s, target.failures, target.reached = limits.first_dial_pause_s, 0, True
+                    lasted = trio.current_time() - began_s >= limits.lasting_s
+                    target.brief = 0 if lasted else target.brief + 1
+                    doubled = min(max(target.brief - 1, 0), 30)
+                    pause_s = min(limits.first_dial_pause_s * 2**doubled, limits.longest_dial_pause_s)
+                    target.failures, target.reached = 0, True
                 else:
                     target.failures += 1
                     if self._is_hopeless(target):

@@ -50,6 +50,9 @@ class PeerLimits:
     first_dial_pause_s: float = 0.2
     longest_dial_pause_s: float = 60.0
     """Pauses between dials double from the first to the longest, each drawn between half and whole."""
+    lasting_s: float = 10.0
+    """Where a session ends sooner, again and again, the pause before the next dial doubles too: two nodes that run with
+    one peer key would replace each other's session for ever."""
     unwelcome_dial_pause_s: float = 300.0
     """The longest pause before a peer is dialled again that answered and shares no context graph with us: a hello costs
     both sides signatures, and when that changes whoever changed it dials."""

@@ -81,7 +81,7 @@ class Duties:
         self._waiting: dict[Address, dict[tuple[GraphId, AssetKey], None]] = {}
         """By proposer, what is looked at when one of its proposals is done."""
         self._changed: dict[tuple[GraphId, AssetKey], None] = {}
-        self._looking = False
+        self._looking = True  # at first, everything is to be looked at
         self._taken: list[AtOnce] = []
         """In the set in memory, and to be written before anything is waited for."""
 
@@ -106,6 +106,7 @@ class Duties:
     async def _run(self) -> None:
         for graph in self._ledger.graphs.values():
             self._changed.update({(graph.id, key): None for key in graph.set.assets()})
+        self._looking = False
         while True:
             await self._ledger.until(lambda: bool(self._changed))
             changed, self._changed = self._changed, {}

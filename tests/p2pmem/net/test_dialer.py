@@ -84,6 +84,31 @@ async def test_a_peer_that_comes_back_is_met_within_the_longest_pause_and_pauses
         nursery.cancel_scope.cancel()
 
 
+async def test_sessions_that_end_soon_again_and_again_begin_less_and_less_often(clock: MockClock) -> None:
+    del clock
+    fabric, began = MemoryFabric(seed=2), list[float]()
+    lasts_s = 0.05
+
+    async def ended_by_the_twin(peer: PeerId) -> None:
+        began.append(trio.current_time())
+        dialer.hear(address)  # what is said in each session of where the peer is, is no news
+        await trio.sleep(lasts_s)
+
+    async with fabric.network("me") as me, fabric.network("you") as you, trio.open_nursery() as nursery:
+        dialer = Dialer(me, ended_by_the_twin, random.Random(6), PeerLimits(longest_dial_pause_s=60.0))
+        await nursery.start(dialer.run)
+        address = you.addresses()[0]
+        dialer.want(address)
+        await trio.sleep(3_600)
+        assert 60 < len(began) < 150
+        lasts_s = 20.0
+        await trio.sleep(100)
+        began.clear()
+        await trio.sleep(100)
+        assert 4 <= len(began) <= 5, "one that lasts is followed at once"
+        nursery.cancel_scope.cancel()
+
+
 async def test_who_is_not_welcome_asks_less_and_less_often_and_anew_when_something_changed(clock: MockClock) -> None:
     del clock
     fabric, tries = MemoryFabric(seed=2), list[float]()
