@@ -54,7 +54,7 @@ class ShapesJudge:
         found = [each for each in view.visible() if each.key.version == self._number]
         if len(found) > 1:
             raise OutsideError(f"the shapes {self._shapes} have two contents in conflict: name another version")
-        content = self._ledger.content(found[0].content_hash) if found else None
+        content = self._ledger.content(graph, found[0].content_hash) if found else None
         if content is None:
             raise OutsideError(f"the shapes {self._shapes} are not in {graph.name} here: share them, or wait for them")
         return content

@@ -147,7 +147,7 @@ class Duties:
         """Promise to keep a published version that is held."""
         now_ms = self._ledger.clock.now_ms()
         view = version_view(graph, key, now_ms)
-        if view is None or not view.published or view.content_hash not in self._ledger.held:
+        if view is None or not view.published or view.content_hash not in graph.held:
             return
         for agent in self._signing.agents():
             if agent == key.author or not graph.is_member(agent):
@@ -192,7 +192,7 @@ class Duties:
         if not self._jobs.by_itself:
             return
         for review in self._reviews_of(graph, key):
-            if not self._signing.holds(review.verifier) or review.content_hash not in self._ledger.held:
+            if not self._signing.holds(review.verifier) or review.content_hash not in graph.held:
                 continue
             if self._review_at_once(review):
                 continue

@@ -237,7 +237,7 @@ def held_content(ledger: Ledger, graph: LedgerGraph, key: VersionKey) -> bytes:
     view = version_view(graph, key, ledger.clock.now_ms())
     if view is None or not view.is_visible:
         raise MisuseError(f"{reference_of(key)} is not here: it has expired, was retracted, or never came")
-    content = ledger.content(view.content_hash)
+    content = ledger.content(graph, view.content_hash)
     if content is None:
         raise MisuseError(f"the content of {reference_of(key)} is not held here yet; wait until it was fetched")
     return content
