@@ -307,17 +307,18 @@ async def test_content_is_held_against_shapes_that_are_an_asset_themselves(tmp_p
     async with AsyncExitStack() as stack:
         it = await pair(stack, ReviewSettings("shacl", shapes=shapes, timeout_s=50))
         assert await it.share("shapes", SHAPES) == shapes
+        (made,) = await it.author.face.versions(it.graph, layer=None, min_trust=None)
         good = await it.share("good", b"@prefix ex: <http://example.org/> . ex:t a ex:Trial ; ex:source ex:paper .")
         bad = await it.share("bad", b"@prefix ex: <http://example.org/> . ex:t a ex:Trial .")
         assert await it.verified(good) == {
             "level": "ConsensusVerified",
             "method": "shacl",
-            "reason": f"conforms to {shapes}",
+            "reason": f"conforms to {shapes}, root {made.root}",
         }
         said = await it.verified(bad)
         assert (said["level"], said["method"]) == ("Rejected", "shacl")
         assert "a trial names its source" in said["reason"]
-        assert said["reason"].startswith(f"does not conform to {shapes}")
+        assert said["reason"].startswith(f"does not conform to {shapes}, root {made.root}\n")
 
 
 @pytest.mark.processes
