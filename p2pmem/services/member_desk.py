@@ -79,6 +79,13 @@ class MemberDesk:
         """What is asked for, in the words of the protocol. Raises `MisuseError` for a word that is none."""
         if change.leaked and not change.remove:
             raise MisuseError("say with `remove` whose key leaked")
+        for what, named in (
+            ("member to set", [Address.parse(it.address) for it in change.set]),
+            ("member to remove", [Address.parse(it) for it in change.remove]),
+            ("version to drop", list(change.drop)),
+        ):
+            if len(set(named)) < len(named):
+                raise MisuseError(f"a {what} is named twice in one change")
         head = graph.head
         listed = head.body.by_address if head is not None else {}
         changes: list[Change] = [RemoveMember(Address.parse(it), not change.leaked) for it in change.remove]
