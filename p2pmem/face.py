@@ -16,6 +16,7 @@ from p2pmem_protocol.errors import MisuseError
 from p2pmem.face_graphs import (
     BranchView as BranchView,
     ChangePreview as ChangePreview,
+    Difference as Difference,
     GraphView as GraphView,
     JoinRequestView as JoinRequestView,
     LimitsChange as LimitsChange,

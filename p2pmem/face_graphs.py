@@ -137,10 +137,21 @@ class TrustChange:
 
 
 @dataclass(frozen=True, slots=True)
+class Difference:
+    """Something that is other after a change: what, in words, and how it stands before and after; empty for nothing."""
+
+    what: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
 class ChangePreview:
     """What a change would do. `signer` is whose key it needs, `signs_here` whether this node holds that.
 
-    `quorum_m` and `verifiers` are those after it. `notes` say in words what it does; `trust` lists what rises or falls.
+    `asked` has a line for everything that the change asks for, `differences` all that is other in the roster that it
+    makes: who comes and goes, roles, limits, access, quorum, owner, what is kept. `quorum_m`, `verifiers` and `members`
+    are those after it. `notes` say in words what it does; `trust` lists what rises or falls.
     """
 
     graph: str
@@ -150,6 +161,8 @@ class ChangePreview:
     quorum_m: int
     verifiers: tuple[str, ...]
     members: tuple[NewMember, ...]
+    asked: tuple[str, ...]
+    differences: tuple[Difference, ...]
     notes: tuple[str, ...]
     trust: tuple[TrustChange, ...]
 

@@ -69,7 +69,8 @@ class SignRequest:
 class SignView:
     """A statement that waits for its signature until `until_ms`. `typed_data` is what `eth_signTypedData_v4` takes.
 
-    `warnings` say what to know of it before one signs.
+    `warnings` say what to know of it before one signs: of a roster, of which a wallet shows hashes alone, all that it
+    changes.
     """
 
     id: str

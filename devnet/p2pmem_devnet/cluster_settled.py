@@ -105,8 +105,8 @@ def _differences(group: tuple[ClusterNode, ...], graph: GraphId) -> list[Gap]:
     if len({(it.count, it.fingerprint) for it in summaries.values()}) > 1:
         found += _missing_items(members, held, t_ms)
     for node in members:
-        for content_hash in held[node].wanted:
-            if any(content_hash in other.inside.ledger.held for other in members):
+        for content_hash, _ in held[node].missing_attachments():
+            if any(content_hash in held[other].held for other in members):
                 found.append(Gap(node.name, f"content {content_hash.hex()[:12]}", _why(node, members)))
     return found
 

@@ -106,8 +106,10 @@ async def sign(context: Context) -> Exit:
         prepared = await context.face.prepared_members(context.args.word)
         context.out.answer(prepared, show_prepared_change(prepared, with_word=False))
     else:
+        # The word is good for one roster alone, so what is shown of it is what is signed.
+        prepared = await context.face.prepared_members(context.args.word)
         found = await context.face.sign_members(context.args.word)
-        context.out.answer(found, show_graph(found))
+        context.out.answer(found, f"{show_prepared_change(prepared, with_word=False)}\n{show_graph(found)}")
     return Exit.OK
 
 

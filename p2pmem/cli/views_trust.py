@@ -30,9 +30,19 @@ def show_preview(preview: ChangePreview) -> str:
             ("members", str(len(preview.members))),
         ],
     )
+    asked = [f"  asked for: {clean(it)}" for it in preview.asked]
+    other = [[clean(cell or "none") for cell in (it.what, it.before, it.after)] for it in preview.differences]
+    notes = [f"  {clean(note)}" for note in preview.notes]
     rows = [[it.reference, it.now, it.then] for it in preview.trust]
-    notes = "".join(f"\n  {clean(note)}" for note in preview.notes)
-    return f"{head}{notes}\n{table(('VERSION', 'NOW', 'THEN'), rows, 'no version would stand otherwise')}"
+    return "\n".join(
+        [
+            head,
+            *asked,
+            *notes,
+            table(("WHAT", "NOW", "THEN"), other, "nothing would be other in the roster"),
+            table(("VERSION", "NOW", "THEN"), rows, "no version would stand otherwise"),
+        ]
+    )
 
 
 def show_prepared_change(it: PreparedView, *, with_word: bool = True) -> str:

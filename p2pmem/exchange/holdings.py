@@ -93,7 +93,7 @@ class Holdings(Protocol):
         """Items by id, as bytes; what is not in the set is left out. Cuts first, then content, the rest, evidence."""
 
     def attachment(self, graph: GraphId, content_hash: bytes) -> bytes | None:
-        """Content that an item of this graph's set names and that is held."""
+        """Content that an item of this graph's set names, and that came through this graph."""
 
     def roster_part(self, graph: GraphId, part_hash: bytes) -> bytes | None:
         """A part of this graph's head roster."""

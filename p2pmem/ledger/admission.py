@@ -28,7 +28,7 @@ from p2pmem_protocol.envelope import Envelope, Item
 from p2pmem_protocol.errors import Reason, RefusedError
 from p2pmem_protocol.holdings import Changes
 from p2pmem_protocol.kinds import CONTENT, Kind
-from p2pmem_protocol.limits import MINUTE_MS
+from p2pmem_protocol.limits import CONTENT_INLINE_BYTES_MAX, MINUTE_MS
 from p2pmem_protocol.names import Address, AssetKey, GraphId
 from p2pmem_protocol.records import SealedRecord, State
 
@@ -133,20 +133,26 @@ class Admission:
         batch.items.append((graph.id, NewItem(item.id, item.kind, data, record_bytes.to_bytes(record))))
         if isinstance(record, SealedRecord):
             if content is not None:
-                batch.contents[record.content_hash] = (content, record.key.root, record.leaves)
-                self._ledger.hold(record.content_hash, content, (record.key.root, record.leaves))
-            elif not self._ledger.judge_content(record):
+                self._hold(graph, record.content_hash, content, (record.key.root, record.leaves), batch)
+            elif not self._ledger.judge_content(graph, record):
                 graph.want(record)
             batch.step(
                 graph.id, record.key.asset, record.key.version, _TRANSITIONS[item.kind], record.author, record.key.root
             )
         self.note(graph, changes, batch, word=_WORDS[item.kind], new=item.id)
 
+    def _hold(self, graph: LedgerGraph, content_hash: bytes, data: bytes, stands: Stands, batch: Batch) -> None:
+        batch.contents[content_hash] = (data, *stands)
+        if len(data) > CONTENT_INLINE_BYTES_MAX:
+            batch.attached.append((graph.id, content_hash))
+        self._ledger.hold(graph, content_hash, data, stands)
+
     def note(self, graph: LedgerGraph, changes: Changes, batch: Batch, *, word: str, new: bytes | None = None) -> None:
         """Put what the set says has changed into the batch."""
         if not changes:
             return
         graph.changed(changes)
+        self._want_again(graph, changes.entered)
         batch.returned += [(graph.id, item_id) for item_id in changes.entered if item_id != new]
         batch.moved += [(graph.id, it.id, it.state) for it in (*changes.left, *changes.aside)]
         for departure in changes.left:
@@ -154,6 +160,14 @@ class Admission:
                 batch.erased.add(graph.id)
         assets: list[AssetKey | None] = [*sorted(changes.assets)]
         batch.event(graph.id, word, assets or [None])
+
+    def _want_again(self, graph: LedgerGraph, entered: Sequence[bytes]) -> None:
+        """What was over a quota for long is without its content when it finds room again."""
+        for record in map(graph.set.record, entered):
+            if not isinstance(record, SealedRecord) or record.content_is_other:
+                continue
+            if not self._ledger.judge_content(graph, record):
+                graph.want(record)
 
     def _is_in_set(self, item_id: bytes | None) -> bool:
         return item_id is not None and any(item_id in graph.set for graph in self._ledger.graphs.values())
@@ -166,10 +180,10 @@ class Admission:
         if self.is_partial:
             return False
         graph = self._ledger.graph(graph_id)
-        if not graph.naming(content_hash):
+        if not graph.wanting(content_hash):
             return False
         stands = await self._blocking.run(_stands_of, data)
-        naming = graph.naming(content_hash)
+        naming = graph.wanting(content_hash)
         if stands is None or not any((record.key.root, record.leaves) == stands for record in naming):
             for record in naming:
                 record.content_is_other = True
@@ -177,9 +191,7 @@ class Admission:
             log.info("content.of_no_seal", extra={"graph": str(graph.name)})
             return False
         batch = self.new_batch(SELF)
-        batch.contents[content_hash] = (data, *stands)
-        self._ledger.hold(content_hash, data, stands)
-        graph.wanted.pop(content_hash, None)
+        self._hold(graph, content_hash, data, stands, batch)
         batch.event(graph.id, "content", sorted({record.key.asset for record in naming}))
         await self._ledger.commit(batch)
         return True
@@ -217,7 +229,8 @@ class Admission:
         rows = await ledger.database.read_slowly(_own_versions)
         erased = [row for row in rows if self._is_erased(row)]
         own = {row.content_hash for row in rows} - {row.content_hash for row in erased}
-        named = {content_hash for graph in ledger.graphs.values() for content_hash in graph.set.contents()}
+        parted = [(graph.id, it) for graph in ledger.graphs.values() for it in graph.forget_unnamed()]
+        named = {content_hash for graph in ledger.graphs.values() for content_hash in graph.held}
         unnamed = [
             content_hash for content_hash in ledger.held if content_hash not in named and content_hash not in own
         ]
@@ -227,6 +240,7 @@ class Admission:
         def delete(connection: sqlite3.Connection) -> None:
             connection.execute("DELETE FROM item WHERE place = 'expired' AND aside_ms <= ?", (before_ms,))
             connection.executemany("DELETE FROM content WHERE hash = ?", [(it,) for it in unnamed])
+            connection.executemany("DELETE FROM attached WHERE graph = ? AND hash = ?", parted)
             connection.executemany(
                 "DELETE FROM own WHERE graph = ? AND agent = ? AND name = ? AND version = ?",
                 [(row.graph, row.key.author, row.key.name, row.version) for row in erased],

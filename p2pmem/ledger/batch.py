@@ -65,6 +65,8 @@ class Batch:
     moved: list[tuple[GraphId, bytes, State]] = field(default_factory=list)
     contents: dict[bytes, tuple[bytes, bytes, int]] = field(default_factory=dict)
     """By their hash: bytes, root, number of statements."""
+    attached: list[tuple[GraphId, bytes]] = field(default_factory=list)
+    """Content that is not beside an item, by the graph through which it came."""
     steps: list[_Step] = field(default_factory=list)
     events: list[tuple[GraphId, str, AssetKey | None]] = field(default_factory=list)
     headers: list[tuple[GraphId, bytes, bytes]] = field(default_factory=list)
@@ -111,6 +113,8 @@ class Batch:
             # content is named by its hash: the same again is the same
             rows = [(content_hash, *content) for content_hash, content in self.contents.items()]
             connection.executemany("INSERT OR IGNORE INTO content(hash, data, root, leaves) VALUES (?, ?, ?, ?)", rows)
+        if self.attached:
+            connection.executemany("INSERT OR IGNORE INTO attached(graph, hash) VALUES (?, ?)", self.attached)
         if self.returned or self.moved:
             self._write_places(connection)
         if self.steps:

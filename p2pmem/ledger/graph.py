@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from p2pmem_protocol.errors import RefusedError, counted
 from p2pmem_protocol.graphset import GraphSet
@@ -23,6 +23,17 @@ SNAPSHOT_ALWAYS_NEW: Final = 2_000
 """Below so many items building is cheap, and every change shows at once."""
 
 
+_Hashes: TypeAlias = set[bytes]
+
+
+@dataclass(slots=True)
+class Wanted:
+    """Content that is not held: the greatest length said of it, and what names it."""
+
+    length: int = 0
+    by: dict[bytes, SealedRecord] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class LedgerGraph:
     """What is known of one graph. `head` is the adopted roster: the head of the headers once all its parts are held."""
@@ -35,8 +46,11 @@ class LedgerGraph:
     parts: dict[bytes, bytes] = field(default_factory=dict)
     head: Roster | None = None
     trouble: str = "no roster is held yet"
-    wanted: dict[bytes, int] = field(default_factory=dict)
-    """Attached content that the set names and that is not held: its hash, and the greatest length said of it."""
+    held: _Hashes = field(default_factory=_Hashes)
+    """Hashes of content that came through this graph: beside an item, from its members, or sealed here. What another
+    graph alone holds is not given here: a hash is no secret, and whoever knows it could ask for the rest."""
+    wanted: dict[bytes, Wanted] = field(default_factory=dict)
+    """By its hash, content that is named and not held."""
     _snapshot: Snapshot | None = None
     _snapshot_ms: int = 0
     _is_stale: bool = False
@@ -52,18 +66,31 @@ class LedgerGraph:
 
     def want(self, record: SealedRecord) -> None:
         """Fetch the content that this names. Whoever said a length that is too small hinders nobody."""
-        self.wanted[record.content_hash] = max(record.content_length, self.wanted.get(record.content_hash, 0))
+        wanted = self.wanted.setdefault(record.content_hash, Wanted())
+        wanted.length = max(record.content_length, wanted.length)
+        wanted.by[record.id] = record
 
-    def naming(self, content_hash: bytes) -> list[SealedRecord]:
-        """Everything known that names this content. Goes through the whole set."""
-        return [
-            record
-            for key in self.set.assets()
-            if (asset := self.set.asset(key)) is not None
-            for version in asset.versions
-            for record in version.sealed
-            if record.content_hash == content_hash
-        ]
+    def wanting(self, content_hash: bytes) -> list[SealedRecord]:
+        """What names this content, which is not held, and is still known. Looks at nothing else."""
+        wanted = self.wanted.get(content_hash)
+        return [it for it in wanted.by.values() if self.set.record(it.id) is it] if wanted is not None else []
+
+    def missing_attachments(self) -> tuple[tuple[bytes, int], ...]:
+        """(hash, length) of content that is named in the set and not held: what is aside is given to nobody."""
+        return tuple((it, wanted.length) for it, wanted in self.wanted.items() if self.set.holders(it))
+
+    def forget_unnamed(self) -> list[bytes]:
+        """What nothing names any more, in the set or cut by a head, is no longer of this graph: returns what it was."""
+        named = set(self.set.contents())
+        if len(self.set) < self.set.statistics().known:
+            cut = (it for it in self.set.known() if it.state is State.CUT and isinstance(it, SealedRecord))
+            named.update(it.content_hash for it in cut)
+        gone = [content_hash for content_hash in self.held if content_hash not in named]
+        self.held.difference_update(gone)
+        for content_hash in list(self.wanted):
+            if not self.wanting(content_hash):
+                del self.wanted[content_hash]
+        return gone
 
     @property
     def head_id(self) -> bytes:

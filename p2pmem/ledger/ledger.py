@@ -89,7 +89,7 @@ class Ledger:
         self.graphs: dict[GraphId, LedgerGraph] = {}
         self.position = 0
         self.held: dict[bytes, Stands] = {}
-        """Content by its hash: its root, and how many statements it has."""
+        """Content by its hash: its root, and how many statements it has. Of which graphs it is, each of them says."""
         self._recent = RecentContents()
         self.chain_facts: dict[bytes, ChainFact] = {}
         self._listeners: list[Hears] = []
@@ -220,28 +220,33 @@ class Ledger:
 
     # Reading
 
-    def hold(self, content_hash: bytes, data: bytes, of: Stands) -> None:
-        """Content is about to be written: it is held, and mostly asked for again in a moment. `of` is what it is."""
+    def hold(self, graph: LedgerGraph, content_hash: bytes, data: bytes, of: Stands) -> None:
+        """Content has come through a graph and is about to be written. `of` is what it is."""
         self.held[content_hash] = of
         self._recent.add(content_hash, data)
-        for graph in self.graphs.values():
-            if content_hash in graph.wanted:
-                for record in graph.naming(content_hash):
-                    self.judge_content(record)
+        graph.held.add(content_hash)
+        if content_hash in graph.wanted:
+            for record in graph.wanting(content_hash):
+                self.judge_content(graph, record)
+            del graph.wanted[content_hash]
 
-    def judge_content(self, record: SealedRecord) -> bool:
-        """Whether the content that this names is held; and if so, note whether it is what was sealed."""
-        stands = self.held.pop(record.content_hash, None)
-        if stands is None:
+    def judge_content(self, graph: LedgerGraph, record: SealedRecord) -> bool:
+        """Whether its graph holds the content that this names; and if so, note whether it is what was sealed."""
+        if record.content_hash not in graph.held:
             return False
+        stands = self.held.pop(record.content_hash)
         sealed = (record.key.root, record.leaves)
         record.content_is_other = stands != sealed
         # There is a line for each content: with the hashes of the record, not with equal ones of its own.
         self.held[record.content_hash] = stands if record.content_is_other else sealed
         return True
 
-    def content(self, content_hash: bytes) -> bytes | None:
-        """Sealed bytes by their hash."""
+    def content(self, graph: LedgerGraph, content_hash: bytes) -> bytes | None:
+        """Sealed bytes by their hash, when they came through this graph."""
+        return self.sealed_here(content_hash) if content_hash in graph.held else None
+
+    def sealed_here(self, content_hash: bytes) -> bytes | None:
+        """Sealed bytes by their hash, whichever way they came: for an agent's own versions alone."""
         if content_hash not in self.held:
             return None
         recent = self._recent.get(content_hash)
@@ -300,6 +305,9 @@ class Ledger:
                 self.graphs[GraphId(graph_id)].parts[part_hash] = data
         for content_hash, root, leaves in connection.execute("SELECT hash, root, leaves FROM content"):
             self.held[content_hash] = (root, leaves) if root is not None else _stands_of(connection, content_hash)
+        for graph_id, content_hash in connection.execute("SELECT graph, hash FROM attached"):
+            if graph_id in self.graphs and content_hash in self.held:
+                self.graphs[GraphId(graph_id)].held.add(content_hash)
         self._load_items(connection)
         for row in connection.execute("SELECT batch_root, chain, state, transaction_hash, block FROM chain_fact"):
             self.chain_facts[row[0]] = ChainFact(*row)
@@ -307,6 +315,7 @@ class Ledger:
 
     def _load_items(self, connection: sqlite3.Connection) -> None:
         reader = RecordReader()
+        apart: list[tuple[LedgerGraph, SealedRecord]] = []
         rows = connection.execute(
             "SELECT arrival, id, graph, kind, place, aside_ms, short FROM item "
             "WHERE place != 'expired' ORDER BY arrival"
@@ -321,7 +330,14 @@ class Ledger:
                 (data,) = connection.execute("SELECT data FROM item WHERE arrival = ?", (arrival,)).fetchone()
                 record = record_of(decode_item(data), len(data))
             graph.set.restore_record(record, STATE_OF_WORD[place], aside_ms or 0)
-            if isinstance(record, SealedRecord) and not self.judge_content(record):
+            if isinstance(record, SealedRecord):
+                if record.is_inline and record.content_hash in self.held:
+                    graph.held.add(record.content_hash)
+                    self.judge_content(graph, record)
+                else:
+                    apart.append((graph, record))
+        for graph, record in apart:
+            if not self.judge_content(graph, record):
                 graph.want(record)
 
 

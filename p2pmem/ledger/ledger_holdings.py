@@ -59,7 +59,7 @@ class LedgerHoldings:
         found = self._ledger.graphs.get(graph)
         if found is None or not found.set.holders(content_hash):
             return None
-        return self._ledger.content(content_hash)
+        return self._ledger.content(found, content_hash)
 
     def roster_part(self, graph: GraphId, part_hash: bytes) -> bytes | None:
         found = self._ledger.graphs.get(graph)
@@ -100,7 +100,7 @@ class LedgerHoldings:
     def wanted_attachments(self, graph: GraphId) -> tuple[tuple[bytes, int], ...]:
         found = self._ledger.graphs.get(graph)
         # What was admitted may be told after its graph was left: then nothing of it is wanted any more.
-        return tuple(found.wanted.items()) if found is not None else ()
+        return found.missing_attachments() if found is not None else ()
 
     async def keep_attachment(self, graph: GraphId, content_hash: bytes, data: bytes) -> bool:
         return await self._admission.keep_attachment(graph, data, content_hash)

@@ -170,7 +170,7 @@ class Recalling:
 
     def _content(self, candidate: _Candidate) -> bytes | None:
         if candidate.version is not None:
-            return self._ledger.content(candidate.version.content_hash)
+            return self._ledger.content(candidate.graph, candidate.version.content_hash)
         return candidate.draft.content if candidate.draft is not None else None
 
     def _hit(self, candidate: _Candidate, note: str) -> RecallHit:

@@ -16,7 +16,7 @@ from typing import Final
 import trio
 from p2pmem_protocol.errors import MisuseError, OutsideError
 from p2pmem_protocol.evidence import Decision, Method
-from p2pmem_protocol.names import Address, AssetKey, VersionKey, check_name
+from p2pmem_protocol.names import Address, AssetKey, VersionKey, check_name, hex_id
 from p2pmem_protocol.view import asset_view
 
 from p2pmem.ledger.graph import LedgerGraph
@@ -29,7 +29,7 @@ AT_A_TIME: Final = 1
 
 
 class ShapesJudge:
-    """Validates each proposal; the report is the reason, and names the shapes."""
+    """Validates each proposal; the report is the reason, and names the shapes with their root."""
 
     def __init__(self, ledger: Ledger, shapes: str, timeout_s: float) -> None:
         """Raises `MisuseError` when `shapes` names no version, or the validator is not installed."""
@@ -42,22 +42,24 @@ class ShapesJudge:
         self._slots = trio.CapacityLimiter(AT_A_TIME)
 
     async def judge(self, graph: LedgerGraph, version: VersionKey, content: bytes) -> Judgement:
-        shapes = self._held_shapes(graph)
+        shapes, root = self._held_shapes(graph)
         async with self._slots:
             conforms, report = await validate(shapes, content, self._timeout_s)
+        named = f"{self._shapes}, root {hex_id(root)}"
         if conforms:
-            return Judgement(Decision.APPROVE, Method.SHACL, f"conforms to {self._shapes}")
-        return Judgement(Decision.REJECT, Method.SHACL, bounded_reason(f"does not conform to {self._shapes}\n{report}"))
+            return Judgement(Decision.APPROVE, Method.SHACL, f"conforms to {named}")
+        return Judgement(Decision.REJECT, Method.SHACL, bounded_reason(f"does not conform to {named}\n{report}"))
 
-    def _held_shapes(self, graph: LedgerGraph) -> bytes:
+    def _held_shapes(self, graph: LedgerGraph) -> tuple[bytes, bytes]:
+        """Their bytes and root."""
         view = asset_view(graph.set, self._key, self._ledger.clock.now_ms())
         found = [each for each in view.visible() if each.key.version == self._number]
         if len(found) > 1:
             raise OutsideError(f"the shapes {self._shapes} have two contents in conflict: name another version")
-        content = self._ledger.content(found[0].content_hash) if found else None
+        content = self._ledger.content(graph, found[0].content_hash) if found else None
         if content is None:
             raise OutsideError(f"the shapes {self._shapes} are not in {graph.name} here: share them, or wait for them")
-        return content
+        return content, found[0].key.root
 
 
 async def validate(shapes: bytes, content: bytes, timeout_s: float) -> tuple[bool, str]:

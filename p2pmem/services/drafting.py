@@ -238,7 +238,7 @@ class Drafting:
     async def ready_again(self, graph: LedgerGraph, key: AssetKey) -> Ready:
         """The newest sealed version that went before, whatever is drafted since. Raises `NoSuchDraftError`."""
         own = self.latest_own(graph.id, key)
-        data = self._ledger.content(own.content_hash) if own else None
+        data = self._ledger.sealed_here(own.content_hash) if own else None
         if own is None or data is None:
             raise NoSuchDraftError(f"{key.author} has neither a draft nor a sealed version {key.name!r} here")
         return Ready(own, await self._checked(data), None)

@@ -7,7 +7,7 @@ proposal on which its verifier has said nothing. So nothing is forgotten by a cr
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -41,12 +41,15 @@ TAKEN_AT_ONCE: Final = 16
 PROMISE_MS: Final = 180 * DAY_MS
 RENEWED_BEFORE_MS: Final = 30 * DAY_MS
 REVIEWS_PER_PROPOSER_MAX: Final = 64
-"""So many proposals of one member are under review, or shown to a person, at a time: nobody buries the others."""
+"""So many proposals of one member are under review, or shown to a person, at a time: nobody buries the others.
+
+Of several who propose a version one is charged, the author before the others: while any of them has room, it waits for
+none."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenReview:
-    """A live proposal that waits for one of this node's verifiers."""
+    """A live proposal that waits for one of this node's verifiers. `proposer` is charged for it, of those who asked."""
 
     graph: GraphId
     subject: VersionKey
@@ -78,8 +81,10 @@ class Duties:
         self.policy = policy
         """How proposals are reviewed here, a word of `review.judging`."""
         self._under_review: Counter[Address] = Counter()
-        self._waiting: dict[Address, dict[tuple[GraphId, AssetKey], None]] = {}
-        """By proposer, what is looked at when one of its proposals is done."""
+        self._running: set[str] = set()
+        """Jobs that are counted there, by their ids."""
+        self._waiting: dict[Address, OrderedDict[tuple[GraphId, AssetKey], None]] = {}
+        """By proposer, what is looked at when it has room again."""
         self._changed: dict[tuple[GraphId, AssetKey], None] = {}
         self._looking = True  # at first, everything is to be looked at
         self._taken: list[AtOnce] = []
@@ -118,7 +123,16 @@ class Duties:
                 elif number % LOOKED_AT_ONCE == LOOKED_AT_ONCE - 1 and not self._taken:
                     await trio.lowlevel.checkpoint()
             await self._write_taken()
+            self._look_again()
             self._looking = False
+
+    def _look_again(self) -> None:
+        """Of what waits, look at as much as there is room for; where some is gone, the next of it has its turn."""
+        for proposer, waiting in list(self._waiting.items()):
+            for _ in range(min(REVIEWS_PER_PROPOSER_MAX - self._under_review[proposer], len(waiting))):
+                self._changed[waiting.popitem(last=False)[0]] = None
+            if not waiting:
+                del self._waiting[proposer]
 
     async def _write_taken(self) -> None:
         """Write what was taken into the set, all in one transaction; due before anything else is waited for."""
@@ -148,7 +162,7 @@ class Duties:
         """Promise to keep a published version that is held."""
         now_ms = self._ledger.clock.now_ms()
         view = version_view(graph, key, now_ms)
-        if view is None or not view.published or view.content_hash not in self._ledger.held:
+        if view is None or not view.published or view.content_hash not in graph.held:
             return
         for agent in self._signing.agents():
             if agent == key.author or not graph.is_member(agent):
@@ -167,12 +181,19 @@ class Duties:
         shown: Counter[Address] = Counter()
         for graph in self._ledger.graphs.values():
             for key in sorted(graph.set.proposed()):
-                for review in self._reviews_of(graph, key):
+                proposer = _with_room(self._proposers(graph, key), shown)
+                for review in self._reviews_of(graph, key, proposer) if proposer is not None else ():
                     if shown[review.proposer] < REVIEWS_PER_PROPOSER_MAX:
                         shown[review.proposer] += 1
                         yield review
 
-    def _reviews_of(self, graph: LedgerGraph, key: VersionKey) -> Iterator[OpenReview]:
+    def _proposers(self, graph: LedgerGraph, key: VersionKey) -> list[Address]:
+        """Who asks for a version to be verified: its author, or whom it acts for, before the others."""
+        now_ms = self._ledger.clock.now_ms()
+        asked = {(it.author != key.author, it.principal) for it in graph.set.proposals(key) if now_ms < it.ends_at_ms}
+        return [principal for _, principal in sorted(asked)]
+
+    def _reviews_of(self, graph: LedgerGraph, key: VersionKey, proposer: Address) -> Iterator[OpenReview]:
         now_ms = self._ledger.clock.now_ms()
         until_ms = deadline(graph.set, key, now_ms)
         if until_ms is None or graph.head is None:
@@ -186,28 +207,38 @@ class Duties:
             return
         for verifier in silent:
             if verifier not in view.trust.barred:
-                proposer = min(proposal.principal for proposal in graph.set.proposals(key))
                 yield OpenReview(graph.id, key, quorum.id, verifier, proposer, until_ms, view.content_hash)
 
     async def _review(self, graph: LedgerGraph, key: VersionKey) -> None:
         if not self._jobs.by_itself:
             return
-        for review in self._reviews_of(graph, key):
-            if not self._signing.holds(review.verifier) or review.content_hash not in self._ledger.held:
+        proposers = self._proposers(graph, key)
+        proposer = _with_room(proposers, self._under_review)
+        if proposer is None:
+            self._wait_for_room(graph, key, proposers)
+            return
+        for review in self._reviews_of(graph, key, proposer):
+            if not self._signing.holds(review.verifier) or review.content_hash not in graph.held:
                 continue
             if self._review_at_once(review):
                 continue
-            if self._under_review[review.proposer] >= REVIEWS_PER_PROPOSER_MAX:
-                self._waiting.setdefault(review.proposer, {})[graph.id, key.asset] = None
-                continue
+            if self._under_review[proposer] >= REVIEWS_PER_PROPOSER_MAX:
+                self._wait_for_room(graph, key, proposers)
+                return
             await self._write_taken()
             try:
                 job = await self.submit(review, None, "")
             except FullError:
                 log.warning("review.queue_full")
                 continue
-            self._under_review[review.proposer] += 1
-            self._nursery.start_soon(self._until_reviewed, job, review.proposer)
+            if job.id not in self._running:
+                self._running.add(job.id)
+                self._under_review[proposer] += 1
+                self._nursery.start_soon(self._until_reviewed, job, proposer)
+
+    def _wait_for_room(self, graph: LedgerGraph, key: VersionKey, proposers: list[Address]) -> None:
+        for proposer in proposers:
+            self._waiting.setdefault(proposer, OrderedDict())[graph.id, key.asset] = None
 
     def _review_at_once(self, review: OpenReview) -> bool:
         """Whether its verdict is in the set, or cannot be; otherwise it takes a job."""
@@ -221,22 +252,26 @@ class Duties:
         return taken is not None
 
     async def _until_reviewed(self, job: Job[SaidResult], proposer: Address) -> None:
-        """One of a proposer's reviews has ended, however: another of its proposals may be looked at."""
+        """One of a proposer's reviews has ended, however: others of its proposals may be looked at."""
         try:
             await job.result()
         except JobEndedBadlyError as error:
             log.info("review.ended", extra={"why": str(error)})
+        self._running.discard(job.id)
         self._under_review[proposer] -= 1
-        waiting = self._waiting.get(proposer, {})
-        if waiting:
-            self._changed[waiting.popitem()[0]] = None
-            self._ledger.wake()
+        self._look_again()
+        self._ledger.wake()
 
     async def submit(self, review: OpenReview, decision: Decision | None, reason: str) -> Job[SaidResult]:
         """Give a verdict as a job: a person's `decision`, or None for the policy."""
         args = _args(review, decision, reason)
         key = f"{review.verifier}:{review.quorum.hex()}:{review.subject}:{int(decision) if decision else 0}"
         return await self._queue.submit(self._jobs.review, args, dedupe_key=keccak256(key.encode()).hex())
+
+
+def _with_room(proposers: list[Address], counted: Counter[Address]) -> Address | None:
+    """The first of them of whom not too many are counted."""
+    return next((it for it in proposers if counted[it] < REVIEWS_PER_PROPOSER_MAX), None)
 
 
 def _has_said(graph: LedgerGraph, key: VersionKey, verifier: Address, quorum: bytes) -> bool:

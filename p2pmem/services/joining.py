@@ -396,7 +396,7 @@ class Joining:
 
         def forget(connection: sqlite3.Connection) -> None:
             connection.execute("UPDATE graph SET left_ms = ? WHERE id = ?", (batch.at_ms, graph.id))
-            for table in ("item", "header", "part", "peer_address"):
+            for table in ("item", "header", "part", "peer_address", "attached"):
                 connection.execute(f"DELETE FROM {table} WHERE graph = ?", (graph.id,))  # noqa: S608
 
         with trio.CancelScope(shield=True):

@@ -31,6 +31,7 @@ from p2pmem.services.chain_facts import ChainFacts
 from p2pmem.services.foreseeing import foresee
 from p2pmem.services.membership import Founding, Membership
 from p2pmem.services.showing import parse_reference
+from p2pmem.services.telling_changes import asked_for, bounded, differences
 
 TRUST_CHANGES_MAX: Final = 1_000
 """A preview names so many versions at most."""
@@ -53,10 +54,14 @@ class MemberDesk:
         return self._membership.plan(graph, self.changes(graph, change))
 
     def preview(self, graph: LedgerGraph, change: MemberChange) -> ChangePreview:
-        plan = self.plan(graph, change)
+        return self.preview_of(graph, change, self.plan(graph, change))
+
+    def preview_of(self, graph: LedgerGraph, change: MemberChange, plan: RosterPlan) -> ChangePreview:
+        """What `change` would do, which `plan` was made of."""
         now_ms = self._clock.now_ms()
         foreseen = list(islice(foresee(graph, plan, now_ms), TRUST_CHANGES_MAX + 1))
-        notes = plan.notes
+        other, more = bounded(differences(plan.head.body, plan.body, plan.head.header.owner, plan.owner))
+        notes = (*plan.notes, *more)
         if len(foreseen) > TRUST_CHANGES_MAX:
             notes = (*notes, f"more than {TRUST_CHANGES_MAX} versions would stand otherwise; the first are listed")
         quorum = plan.body.limits.quorum
@@ -68,6 +73,8 @@ class MemberDesk:
             quorum_m=quorum.m,
             verifiers=tuple(map(str, quorum.verifiers)),
             members=tuple(NewMember(str(it.address), it.roles.words, it.label) for it in plan.body.members),
+            asked=asked_for(change),
+            differences=other,
             notes=notes,
             trust=tuple(
                 TrustChange(_reference(it.version), it.now.word, it.then.word if it.then is not None else "gone")
@@ -79,6 +86,13 @@ class MemberDesk:
         """What is asked for, in the words of the protocol. Raises `MisuseError` for a word that is none."""
         if change.leaked and not change.remove:
             raise MisuseError("say with `remove` whose key leaked")
+        for what, named in (
+            ("member to set", [Address.parse(it.address) for it in change.set]),
+            ("member to remove", [Address.parse(it) for it in change.remove]),
+            ("version to drop", list(change.drop)),
+        ):
+            if len(set(named)) < len(named):
+                raise MisuseError(f"a {what} is named twice in one change")
         head = graph.head
         listed = head.body.by_address if head is not None else {}
         changes: list[Change] = [RemoveMember(Address.parse(it), not change.leaked) for it in change.remove]

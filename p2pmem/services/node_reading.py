@@ -131,9 +131,10 @@ class NodeReading:
         draft = self._draft(self._to_read(graph), reference)
         if draft is not None:
             found = self._to_read(graph)
-            return self._trust.diff_of_draft(asset_view(found.set, draft.key, self._s.clock.now_ms()), draft, other)
+            asset = asset_view(found.set, draft.key, self._s.clock.now_ms())
+            return self._trust.diff_of_draft(found, asset, draft, other)
         found, asset, view = self._readable(graph, reference)
-        return self._trust.diff(view, asset, other)
+        return self._trust.diff(found, view, asset, other)
 
     async def explain(self, graph: str, reference: str) -> Explanation:
         found, asset, view = self._readable(graph, reference)
@@ -143,8 +144,8 @@ class NodeReading:
         return roster_file(self._to_read(graph))
 
     async def content(self, graph: str, reference: str) -> bytes:
-        _, _, view = self._readable(graph, reference)
-        data = self._s.ledger.content(view.content_hash)
+        found, _, view = self._readable(graph, reference)
+        data = self._s.ledger.content(found, view.content_hash)
         if data is None or view.hidden_by is not None:
             raise NotFoundError(f"the content of {reference} is not held here")
         return data

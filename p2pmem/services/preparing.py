@@ -121,4 +121,9 @@ def _change(signed: SignedPrepared) -> MemberChange:
     except (NotSerialisableError, NestedTooDeepError, ValueError) as error:
         raise MisuseError(f"what was prepared is no change of members: {error}") from None
     assert isinstance(change, MemberChange)
+    if text != _written(change):
+        raise MisuseError(
+            "what was prepared is not written as a change of members is, so that it may not be what a wallet showed of "
+            "it: a name twice, one that changes nothing, or blanks"
+        )
     return change

@@ -289,7 +289,7 @@ class Projector:
         stands: dict[str, Stands | None] = {}
         for placed in placements(graph, view):
             now = _stands(graph.name, placed)
-            content = self._content(now, before.get(placed.graph_iri))
+            content = self._content(graph, now, before.get(placed.graph_iri))
             if content is None:
                 continue
             stands[placed.graph_iri] = now
@@ -303,11 +303,11 @@ class Projector:
         change.stands[graph.id, key] = stands
         change.reports[graph.id, key] = best_report(view)
 
-    def _content(self, now: Stands, was: Stands | None) -> bytes | None:
+    def _content(self, graph: LedgerGraph, now: Stands, was: Stands | None) -> bytes | None:
         """The content to place; empty when nothing of it is to be written, None when it is not held."""
         if now.is_stored_as(was) and now.reads_as(was):
-            return b"" if now.content_hash in self._ledger.held else None
-        return self._ledger.content(now.content_hash)
+            return b"" if now.content_hash in graph.held else None
+        return self._ledger.content(graph, now.content_hash)
 
 
 def _note(entry: TextEntry, now: Stands, was: Stands | None, content: bytes, change: _Change) -> None:

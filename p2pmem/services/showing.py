@@ -145,7 +145,7 @@ class Showing:
             layer=layer,
             expires_ms=view.lives_until_ms or 0,
             issued_ms=min((record.issued_at_ms for record in live), default=0),
-            held=view.content_hash in self._ledger.held,
+            held=view.content_hash in graph.held,
             current=view.key in {current.key for current in asset.current(floor)},
             retracted=view.hidden_by is not None,
             newer_unverified=best is not None and best > view.trust.level,

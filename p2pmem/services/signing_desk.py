@@ -32,6 +32,7 @@ from p2pmem.services.preparing import Preparing
 from p2pmem.services.retracting import retraction
 from p2pmem.services.showing import parse_reference
 from p2pmem.services.signing import Signing
+from p2pmem.services.telling_changes import bounded, differences, line_of, lines_of
 from p2pmem.services.wallets import Handed, Statement, Wallets
 from p2pmem.work.outgoing import Outgoing, Ready
 from p2pmem.work.registering import RegisteringJobs, registration_digest, registration_typed_data
@@ -132,8 +133,11 @@ class SigningDesk:
         async def finish(handed: Handed) -> str:
             return str((await self._membership.adopt(name, make(handed))).name)
 
-        header = make(Blank(agent)).header
-        return Statement("found", agent, header.id, header.typed_data(), finish)
+        first = make(Blank(agent))
+        header = first.header
+        said, more = bounded(differences(None, first.body, None, agent))
+        told = (*map(line_of, said), *more)
+        return Statement("found", agent, header.id, header.typed_data(), finish, told)
 
     async def _roster(self, request: SignRequest, agent: Address) -> Statement:
         if request.prepared:
@@ -147,15 +151,18 @@ class SigningDesk:
         async def finish(handed: Handed) -> str:
             return str((await self._membership.adopt_signed(graph, plan, handed)).name)
 
-        return Statement("roster", agent, header.id, header.typed_data(), finish)
+        told = lines_of(self._members.preview_of(graph, change, plan))
+        return Statement("roster", agent, header.id, header.typed_data(), finish, told)
 
     async def _prepare(self, request: SignRequest, agent: Address) -> Statement:
-        prepared = self._preparing.unsigned(self._graph(request), request.change or MemberChange(), agent)
+        graph, change = self._graph(request), request.change or MemberChange()
+        prepared = self._preparing.unsigned(graph, change, agent)
 
         async def finish(handed: Handed) -> str:
             return str(prepared.sign(handed))
 
-        return Statement("prepare", agent, prepared.digest, prepared.typed_data(), finish)
+        told = lines_of(self._members.preview(graph, change))
+        return Statement("prepare", agent, prepared.digest, prepared.typed_data(), finish, told)
 
     async def _quorum(self, request: SignRequest, agent: Address) -> Statement:
         graph, registering = self._graph(request), self._registering

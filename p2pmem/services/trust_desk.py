@@ -163,32 +163,33 @@ class TrustDesk:
             retracts=retracts,
         )
 
-    def diff(self, view: VersionView, asset: AssetView, other: int | None) -> DiffView:
+    def diff(self, graph: LedgerGraph, view: VersionView, asset: AssetView, other: int | None) -> DiffView:
         """Against the version `other`, or the highest one below."""
         if other is None:
-            found = [it for it in asset.versions if it.key.version < view.key.version and self._is_held(it)]
+            found = [it for it in asset.versions if it.key.version < view.key.version and self._is_held(graph, it)]
         else:
             found = [it for it in asset.versions if it.key.version == other and it.key != view.key]
         first, second = sorted((_first(asset, found, other), view), key=lambda it: it.key.version)
-        return self._compared(first, second)
+        return self._compared(graph, first, second)
 
-    def diff_of_draft(self, asset: AssetView, draft: Draft, other: int | None) -> DiffView:
+    def diff_of_draft(self, graph: LedgerGraph, asset: AssetView, draft: Draft, other: int | None) -> DiffView:
         """What a draft of the asset would make new, against the version `other`, or the newest one."""
-        found = [it for it in asset.versions if other in (None, it.key.version) and self._is_held(it)]
+        found = [it for it in asset.versions if other in (None, it.key.version) and self._is_held(graph, it)]
         older = _first(asset, found, other)
-        return _diff(_reference(older.key), self._lines(older), f"draft {draft.key}", _lines_of(draft.content))
+        return _diff(_reference(older.key), self._lines(graph, older), f"draft {draft.key}", _lines_of(draft.content))
 
-    def _compared(self, older: VersionView, newer: VersionView) -> DiffView:
-        return _diff(_reference(older.key), self._lines(older), _reference(newer.key), self._lines(newer))
+    def _compared(self, graph: LedgerGraph, older: VersionView, newer: VersionView) -> DiffView:
+        before, after = self._lines(graph, older), self._lines(graph, newer)
+        return _diff(_reference(older.key), before, _reference(newer.key), after)
 
-    def _lines(self, view: VersionView) -> set[str]:
-        content = self._ledger.content(view.content_hash)
+    def _lines(self, graph: LedgerGraph, view: VersionView) -> set[str]:
+        content = self._ledger.content(graph, view.content_hash)
         if content is None or view.hidden_by is not None:
             raise NotFoundError(f"the content of {_reference(view.key)} is not held here")
         return _lines_of(check_canonical(content).data)
 
-    def _is_held(self, view: VersionView) -> bool:
-        return view.hidden_by is None and view.content_hash in self._ledger.held
+    def _is_held(self, graph: LedgerGraph, view: VersionView) -> bool:
+        return view.hidden_by is None and view.content_hash in graph.held
 
     # What a verifier looks at
 
@@ -214,20 +215,20 @@ class TrustDesk:
         graph = self._ledger.graph(it.graph)
         asset = asset_view(graph.set, it.subject.asset, self._ledger.clock.now_ms())
         view = next(each for each in asset.versions if each.key == it.subject)
-        content = self._ledger.content(view.content_hash)
+        content = self._ledger.content(graph, view.content_hash)
         if content is None:
             raise NotFoundError(
                 f"the content of {_reference(view.key)} is not held here yet; wait until it was fetched"
             )
         earlier = [each for each in asset.versions if each.key.version < view.key.version][:EARLIER_MAX]
-        held = [each for each in earlier if self._is_held(each)]
+        held = [each for each in earlier if self._is_held(graph, each)]
         return ReviewDetail(
             review=self.review_view(it),
             version=self._showing.version(graph, asset, view, Floor()),
             content=content.decode(),
             problem=seal_problem(self._ledger, graph, view.key, content),
             earlier=tuple(self._showing.version(graph, asset, each, Floor()) for each in earlier),
-            diff=self._compared(held[0], view) if held else None,
+            diff=self._compared(graph, held[0], view) if held else None,
         )
 
 

@@ -78,7 +78,7 @@ class ReviewingJobs:
         if args.decision or not isinstance(self._judge_by_policy, AutoJudge):
             return None
         graph, key = self._ledger.graph(GraphId(args.subject.graph)), args.subject.key
-        content = self._ledger.content(content_hash)
+        content = self._ledger.content(graph, content_hash)
         if content is None or len(content) > AT_ONCE_BYTES_MAX:
             return None
         problem = seal_problem(self._ledger, graph, key, content)

@@ -21,6 +21,7 @@ from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.limits import DAY_MS, DEADLINE_MS_MAX
 from p2pmem_protocol.names import Address, AssetKey, GraphId, VersionKey
+from p2pmem_protocol.records import ProposeRecord
 from p2pmem_protocol.seal import Seal
 from p2pmem_protocol.trust import Line, Trust, TrustReport
 from p2pmem_protocol.view import VersionView, asset_view
@@ -156,8 +157,8 @@ class VerifyingJobs:
             report = self._report(graph, key)
             if report is not None and report.level is Trust.CONSENSUS_VERIFIED:
                 break
-            await self._outgoing.admit_step(ctx, f"propose-{round_}", lambda: self._proposal(graph, key, args))
-            if not await self._decided(ctx, graph, key, args, round_):
+            asked = await self._outgoing.admit_step(ctx, f"propose-{round_}", lambda: self._proposal(graph, key, args))
+            if not await self._decided(ctx, graph, args, round_, asked.id):
                 break
         return self._result(graph, key)
 
@@ -172,11 +173,12 @@ class VerifyingJobs:
         agent = Address(args.agent)
         return Ready(self._signing.envelope(graph, agent, Kind.PROPOSE, body, expires_at_ms=deadline_ms))
 
-    async def _decided(self, ctx: Context, graph: LedgerGraph, key: VersionKey, args: VerifyArgs, round_: int) -> bool:
-        """Wait for the end of one proposal. True when the quorum has changed, so that it must be proposed anew."""
-        assert graph.head is not None
-        proposed_under = graph.head.quorum.id
-        now_ms = self._ledger.clock.now_ms()
+    async def _decided(self, ctx: Context, graph: LedgerGraph, args: VerifyArgs, round_: int, proposal: bytes) -> bool:
+        """Wait for the end of one proposal. True when it asks nobody any more, so that it must be proposed anew.
+
+        Which quorum it asks, it says itself: in a later run the head may be another one than when it was made.
+        """
+        key, now_ms = args.subject.key, self._ledger.clock.now_ms()
 
         def end() -> str | None:
             report = self._report(graph, key)
@@ -184,8 +186,10 @@ class VerifyingJobs:
                 return "gone"
             if report.level in (Trust.CONSENSUS_VERIFIED, Trust.REJECTED):
                 return "decided"
-            if graph.head is not None and graph.head.quorum.id != proposed_under:
-                return "quorum"
+            if graph.head is not None and self._ledger.clock.now_ms() < args.deadline_ms:
+                record = graph.set.record(proposal)
+                if not isinstance(record, ProposeRecord) or record.quorum != graph.head.quorum.id:
+                    return "quorum"
             return None
 
         def detail() -> str:
@@ -237,7 +241,7 @@ def held_content(ledger: Ledger, graph: LedgerGraph, key: VersionKey) -> bytes:
     view = version_view(graph, key, ledger.clock.now_ms())
     if view is None or not view.is_visible:
         raise MisuseError(f"{reference_of(key)} is not here: it has expired, was retracted, or never came")
-    content = ledger.content(view.content_hash)
+    content = ledger.content(graph, view.content_hash)
     if content is None:
         raise MisuseError(f"the content of {reference_of(key)} is not held here yet; wait until it was fetched")
     return content

@@ -17,6 +17,7 @@ from p2pmem_protocol.errors import BugError
 from p2pmem_protocol.evidence import Decision, Endorse, Evidence, Method, Verdict
 from p2pmem_protocol.hashing import ZERO_HASH
 from p2pmem_protocol.kinds import Kind
+from p2pmem_protocol.limits import CONTENT_INLINE_BYTES_MAX
 from p2pmem_protocol.names import Address, AssetKey, VersionKey
 from p2pmem_protocol.seal import NO_PREVIOUS
 
@@ -98,6 +99,11 @@ class SealedRecord(Record):
     content_is_other: bool = field(default=False, kw_only=True)
     """Said by who holds what stands under `content_hash`: it is not what was sealed. A seal names content by its root
     alone, so a signer can put any hash beside it."""
+
+    @property
+    def is_inline(self) -> bool:
+        """Whether the content came beside it; otherwise it is attached. That is so by size alone."""
+        return self.content_length <= CONTENT_INLINE_BYTES_MAX
 
 
 @dataclass(slots=True, eq=False)

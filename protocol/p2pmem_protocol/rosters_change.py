@@ -141,8 +141,8 @@ class RosterPlan:
 def next_roster(graph_set: GraphSet, changes: Sequence[Change], now_ms: int) -> RosterPlan:
     """Plan the roster that follows the head of `graph_set`.
 
-    Raises `MisuseError` for what cannot be: a member twice, an unknown one, an M that nobody's things can reach, lists
-    that are too long; then nothing was planned.
+    Raises `MisuseError` for what cannot be: a member twice, an unknown one, an M that nobody's things can reach, more
+    acknowledgements than others can give, lists that are too long; then nothing was planned.
     """
     head = graph_set.head
     if head is None:
@@ -183,6 +183,7 @@ def next_roster(graph_set: GraphSet, changes: Sequence[Change], now_ms: int) -> 
     if owner in head.body.by_address and owner not in members:
         raise MisuseError(f"{owner} is the owner and cannot be removed; let the root key name another owner first")
     quorum = _quorum(head, members.values(), m)
+    _check_acks(head, len(members), limits)
     listing = _Listing(graph_set, head, now_ms, mistrusted, dropped)
     body = listing.fill(
         Body(tuple(sorted(members.values(), key=lambda member: member.address)), replace(limits, quorum=quorum)), owner
@@ -217,6 +218,17 @@ def _check_readable(body: Body, head: Roster) -> None:
         body.parts.decode(head.graph)
     except RefusedError as refused:
         raise MisuseError(f"no member could read this roster: {refused}") from None
+
+
+def _check_acks(head: Roster, members: int, limits: Limits) -> None:
+    """A promise to hold the bytes comes from others than the author: more than there are never come."""
+    before = head.body.limits.acks_min
+    # What an earlier roster has wrong does not keep anybody from joining.
+    if limits.acks_min >= members and (limits.acks_min > before or members < len(head.body.members)):
+        raise MisuseError(
+            f"{counted(limits.acks_min, 'acknowledgement')} of {counted(members, 'member')}: an author does not "
+            "acknowledge its own, so nothing could be published. Lower the number or add members in the same change"
+        )
 
 
 def _roles(roles: Role) -> Role:

@@ -283,6 +283,27 @@ def test_what_cannot_be_is_refused(changes: tuple[Change, ...]) -> None:
         plan(Peer(HEAD), *changes)
 
 
+def test_more_acknowledgements_than_other_members_can_give_are_refused() -> None:
+    head = adopt(Peer(HEAD), SetLimits(acks_min=4))
+    assert len(head.body.members) == 5
+    for changes in (
+        (SetLimits(acks_min=5),),
+        (RemoveMember(address("bob")),),
+        (SetLimits(acks_min=6), AddMember(address("carol"), W)),
+    ):
+        with pytest.raises(MisuseError, match=r"acknowledgements of . members"):
+            plan(Peer(head), *changes)
+    assert adopt(Peer(head), RemoveMember(address("bob")), SetLimits(acks_min=3)).body.limits.acks_min == 3
+    assert adopt(Peer(head), SetLimits(acks_min=5), AddMember(address("carol"), W)).body.limits.acks_min == 5
+
+
+def test_a_roster_that_asks_for_too_many_acknowledgements_keeps_nobody_from_joining() -> None:
+    body = replace(HEAD.body, limits=replace(HEAD.body.limits, acks_min=9))
+    head = replace(HEAD, body=body)
+    planned = plan(Peer(head), AddMember(address("carol"), W), SetLimits(ttl_default_ms=HOUR))
+    assert planned.body.limits.acks_min == 9
+
+
 def test_an_m_that_no_writers_thing_could_reach_is_refused() -> None:
     head = roster({"alice": W | V, "bob": V}, 1)
     with pytest.raises(MisuseError, match="an author does not verify itself"):

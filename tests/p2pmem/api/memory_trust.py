@@ -10,6 +10,7 @@ from p2pmem_protocol.errors import MisuseError
 from p2pmem.face import (
     AgentView,
     ChangePreview,
+    Difference,
     DiffView,
     Explanation,
     GraphView,
@@ -46,7 +47,17 @@ class MemoryTrust:
         now = await self.graph(graph)
         members = tuple(NewMember(it.address, it.roles, it.label) for it in now.members) + change.set
         return ChangePreview(
-            graph, now.version + 1, now.owner, True, change.m or 0, now.verifiers, members, ("a note",), ()
+            graph,
+            now.version + 1,
+            now.owner,
+            True,
+            change.m or 0,
+            now.verifiers,
+            members,
+            ("M is 1",),
+            (Difference("quorum", "none", "1 of 1"),),
+            ("a note",),
+            (),
         )
 
     async def prepare_members(self: MemoryFace, graph: str, change: MemberChange) -> PreparedView:

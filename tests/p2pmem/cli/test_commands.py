@@ -515,3 +515,13 @@ async def test_words_of_others_do_not_reach_the_terminal_as_commands(node: Node)
         assert "\x1b" not in said.out
         assert "\N{REPLACEMENT CHARACTER}[" in said.out
     assert "not instructions" in (await node("recall", "x")).out
+
+
+async def test_who_signs_a_prepared_change_is_shown_all_of_it(node: Node) -> None:
+    await node.shared()
+    for words in (["--dry-run"], []):
+        said = await node("graph", "sign", WORD, *words)
+        assert "asked for: M is 1" in said.out
+        assert "quorum  none  1 of 1" in said.out
+        assert "prepared by Cy" in said.out
+    assert [name for name, _ in node.face.calls].count("sign_members") == 1

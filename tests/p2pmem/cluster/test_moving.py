@@ -61,7 +61,7 @@ async def test_large_content_reaches_members_that_were_away(cluster: Cluster) ->
     with cluster.partition([ada, bo], [cy, dan]):
         asset = await ada.share(LARGE)
         await cluster.settled()
-        assert bo.inside.ledger.content(bo.view(asset).content_hash)  # type: ignore[union-attr]
+        assert bo.inside.ledger.content(bo.graph, bo.view(asset).content_hash)  # type: ignore[union-attr]
     await cluster.stop(ada)
     await cluster.restart(eve)
     await cluster.settled()

@@ -119,6 +119,45 @@ async def test_a_word_that_is_damaged_or_of_elsewhere_or_holds_no_change_is_refu
             await it.ada.face.sign_members(str(elsewhere))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"m":3,"m":1}',
+        '{"leaked":false,"m":1}',
+        '{"m":1,"limits":{"access":"open","access":"gated"}}',
+        '{"m":1}' + " " * 4_000,
+        '{"m": 1}',
+        '{"\\u006d":1}',
+    ],
+)
+async def test_a_change_that_may_be_read_otherwise_than_it_works_is_refused(
+    autojump_clock: MockClock, text: str
+) -> None:
+    async with scene() as it:
+        await with_approver(it)
+        graph, head = it.ada.graph, it.ada.graph.head
+        assert head is not None
+        said = Prepared(graph.network, graph.id, head.id, text, it.bo.address).sign(it.bo.key)
+        for ask in (it.ada.face.prepared_members, it.ada.face.sign_members):
+            with pytest.raises(MisuseError, match="not written as"):
+                await ask(str(said))
+
+
+async def test_who_is_named_twice_in_one_change_is_refused(autojump_clock: MockClock) -> None:
+    async with scene() as it:
+        await with_approver(it)
+        twice = (listed(it.eve, "writer"), listed(it.eve, "reader"))
+        for change in (
+            MemberChange(set=twice),
+            MemberChange(remove=(str(it.dan.address), f"did:dkg:agent:{it.dan.address}")),
+            MemberChange(drop=("x@1", "x@1")),
+        ):
+            with pytest.raises(MisuseError, match="named twice"):
+                await it.bo.face.prepare_members(it.cluster.graph, change)
+            with pytest.raises(MisuseError, match="named twice"):
+                await it.ada.face.change_members(it.cluster.graph, change)
+
+
 async def test_approver_and_owner_both_sign_with_wallets_outside(autojump_clock: MockClock) -> None:
     async with with_wallet() as (it, wanda):
         graph = it.cluster.graph

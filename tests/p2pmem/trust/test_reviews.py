@@ -13,6 +13,7 @@ import trio
 from p2pmem_devnet.cluster import Cluster, days
 from p2pmem_protocol.errors import MisuseError, OutsideError
 from p2pmem_protocol.keys import Key
+from p2pmem_protocol.names import VersionKey
 from p2pmem_protocol.trust import Trust
 from trio.testing import MockClock
 
@@ -22,9 +23,10 @@ from p2pmem.keyring import Keyring
 from p2pmem.net.memory import MemoryFabric
 from p2pmem.node import Node, NodeSettings, Places, Surroundings, open_node
 from p2pmem.review.command import OUTPUT_BYTES_MAX, run_bounded
-from p2pmem.review.judging import ReviewSettings
+from p2pmem.review.judging import AGREED, AutoJudge, Judgement, ReviewSettings
 from p2pmem.review.shapes import validate
 from p2pmem.services import duties
+from p2pmem.work import reviewing
 from tests.p2pmem.trust.scene import scene
 
 SHAPES = b"""
@@ -116,6 +118,87 @@ async def test_one_proposer_does_not_bury_the_others(
                 assert waiting.count(str(cy.address)) == 1
             else:
                 assert all(bo.trust(asset) is Trust.CONSENSUS_VERIFIED for asset in [*assets, quiet])
+
+
+@pytest.mark.parametrize("whose", ["one of the two", "somebody else's"])
+async def test_who_proposes_too_much_buries_nothing_that_another_proposes_too(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, whose: str
+) -> None:
+    monkeypatch.setattr(duties, "REVIEWS_PER_PROPOSER_MAX", 3)
+    async with Cluster(4, seed=3, quorum=1, policy="manual") as cluster:
+        _, *others = cluster.nodes
+        low, high, third = sorted(others, key=lambda node: node.address)
+        noise = [await low.share(f"ex:a ex:is {number} .") for number in range(3)]
+        author = high if whose == "one of the two" else third
+        asset = await author.share("ex:quiet ex:is ex:here .", name="quiet")
+        await cluster.settled()
+        for each in (*noise, asset):
+            await low.start_verify(each)
+        await high.start_verify(asset)
+        await cluster.settled()
+        verifier = third if author is high else high
+        shown = {each.reference: each.proposer for each in await verifier.face.reviews()}
+        assert len(shown) == 4
+        assert shown[asset.reference] == str(high.address)
+
+
+@pytest.mark.parametrize("gone", [[], [1, 2], [1, 4], [2, 4]], ids=str)
+async def test_what_waits_for_a_review_is_looked_at_though_what_waits_beside_it_is_gone(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, gone: list[int]
+) -> None:
+    monkeypatch.setattr(duties, "REVIEWS_PER_PROPOSER_MAX", 1)
+    monkeypatch.setattr(reviewing, "AT_ONCE_BYTES_MAX", 0)
+    opened = trio.Event()
+
+    async def judged(*_: object) -> Judgement:
+        await opened.wait()
+        return AGREED
+
+    monkeypatch.setattr(AutoJudge, "judge", judged)
+    async with Cluster(3, seed=3, quorum=1, policy="auto") as cluster:
+        ada, bo, _ = cluster.nodes
+        assets = [await ada.share(f"ex:a ex:is {number} .") for number in range(5)]
+        await cluster.settled()
+        for asset in assets:
+            await ada.start_verify(asset)
+        await cluster.advance(minutes=1)
+        for asset in (assets[number] for number in gone):
+            await ada.retract(asset, erase=True)
+        await cluster.advance(minutes=1)
+        opened.set()
+        await cluster.settled()
+        left = [asset for number, asset in enumerate(assets) if number not in gone]
+        assert [bo.trust(asset) for asset in left] == [Trust.CONSENSUS_VERIFIED] * len(left)
+
+
+async def test_one_review_takes_one_place_however_often_its_version_is_looked_at(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(duties, "REVIEWS_PER_PROPOSER_MAX", 3)
+    monkeypatch.setattr(reviewing, "AT_ONCE_BYTES_MAX", 0)
+    opened = trio.Event()
+    seen: set[str] = set()
+
+    async def judged(_judge: object, _graph: object, version: VersionKey, _content: bytes) -> Judgement:
+        seen.add(version.name)
+        await opened.wait()
+        return AGREED
+
+    monkeypatch.setattr(AutoJudge, "judge", judged)
+    async with Cluster(3, seed=3, quorum=1, policy="auto") as cluster:
+        ada, bo, _ = cluster.nodes
+        assets = [await ada.share(f"ex:a ex:is {number} .", name=f"n{number}") for number in range(2)]
+        await cluster.settled()
+        await ada.start_verify(assets[0])
+        for reason in "abc":
+            await bo.endorse(assets[0], reason=reason)
+            await bo.endorse(assets[0], withdraw=True)
+            await cluster.advance(minutes=1)
+        await ada.start_verify(assets[1])
+        await cluster.advance(minutes=1)
+        assert seen == {"n0", "n1"}
+        opened.set()
+        await cluster.settled()
 
 
 # Policies that run something
@@ -224,17 +307,18 @@ async def test_content_is_held_against_shapes_that_are_an_asset_themselves(tmp_p
     async with AsyncExitStack() as stack:
         it = await pair(stack, ReviewSettings("shacl", shapes=shapes, timeout_s=50))
         assert await it.share("shapes", SHAPES) == shapes
+        (made,) = await it.author.face.versions(it.graph, layer=None, min_trust=None)
         good = await it.share("good", b"@prefix ex: <http://example.org/> . ex:t a ex:Trial ; ex:source ex:paper .")
         bad = await it.share("bad", b"@prefix ex: <http://example.org/> . ex:t a ex:Trial .")
         assert await it.verified(good) == {
             "level": "ConsensusVerified",
             "method": "shacl",
-            "reason": f"conforms to {shapes}",
+            "reason": f"conforms to {shapes}, root {made.root}",
         }
         said = await it.verified(bad)
         assert (said["level"], said["method"]) == ("Rejected", "shacl")
         assert "a trial names its source" in said["reason"]
-        assert said["reason"].startswith(f"does not conform to {shapes}")
+        assert said["reason"].startswith(f"does not conform to {shapes}, root {made.root}\n")
 
 
 @pytest.mark.processes

@@ -203,6 +203,36 @@ async def test_a_quorum_that_changes_half_way_is_asked_again_and_old_verdicts_do
         assert ended.result["level"] == "ConsensusVerified"
 
 
+async def test_a_quorum_that_changes_again_after_its_proposer_has_restarted_is_asked_again(
+    autojump_clock: MockClock,
+) -> None:
+    async with scene() as it:
+        _, job = await it.proposed()
+        await it.change(MemberChange(remove=(str(it.dan.address),), m=2))
+        for m in (1, 2):
+            await it.cluster.restart(it.ada)
+            await it.cluster.settled()
+            await it.change(MemberChange(m=m))
+        assert len(await it.bo.face.reviews()) == 1
+        assert await it.bo.decide(approve=True) + await it.cy.decide(approve=True) == 2
+        await it.cluster.settled()
+        ended = await it.ada.job(job)
+        assert isinstance(ended.result, dict)
+        assert ended.result["level"] == "ConsensusVerified"
+
+
+async def test_a_proposer_that_restarts_after_the_deadline_says_what_came_of_it(autojump_clock: MockClock) -> None:
+    async with scene() as it:
+        _, job = await it.proposed(within=minutes(20))
+        await it.cluster.stop(it.ada)
+        await it.cluster.advance(minutes=30)
+        await it.cluster.restart(it.ada)
+        ended = await it.ada.job(job)
+        assert ended.state == "succeeded"
+        assert isinstance(ended.result, dict)
+        assert ended.result["level"] == "SelfAttested"
+
+
 async def test_a_complete_certificate_stays_when_the_quorum_changes(autojump_clock: MockClock) -> None:
     async with scene() as it:
         asset, _ = await it.proposed()
