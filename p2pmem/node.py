@@ -52,7 +52,7 @@ from p2pmem.services.compacting import Compacting
 from p2pmem.services.delegating import Delegating
 from p2pmem.services.disk_watch import DiskWatch
 from p2pmem.services.drafting import Drafting
-from p2pmem.services.duties import Duties
+from p2pmem.services.duties import PROMISES_EVERY_S, Duties
 from p2pmem.services.joining import Joining
 from p2pmem.services.keeper import Keeper, since_boot_ms, virtual_ms
 from p2pmem.services.lifetimes import Lifetimes
@@ -458,6 +458,7 @@ class _Built:
 
         chores = [Chore("purge", PURGE_EVERY_S, self._keeper.purge)]
         chores.append(Chore("credentials", REVIEW_EVERY_S, review_sessions))
+        chores.append(Chore("promises", PROMISES_EVERY_S, self._duties.renew_promises))
         if self._watch is not None:
             chores.append(Chore("anchors", RECHECK_EVERY_S, self._watch.recheck))
         return tuple(chores)

@@ -21,7 +21,7 @@ from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.limits import DAY_MS
 from p2pmem_protocol.names import Address, AssetKey, GraphId, VersionKey
-from p2pmem_protocol.records import FOREVER
+from p2pmem_protocol.records import FOREVER, AckRecord
 from p2pmem_protocol.view import deadline
 
 from p2pmem.face import NoRightError
@@ -40,6 +40,7 @@ TAKEN_AT_ONCE: Final = 16
 """So many promises and verdicts are one transaction: some thirty milliseconds of the event loop."""
 PROMISE_MS: Final = 180 * DAY_MS
 RENEWED_BEFORE_MS: Final = 30 * DAY_MS
+PROMISES_EVERY_S: Final = 12 * 3_600
 REVIEWS_PER_PROPOSER_MAX: Final = 64
 """So many proposals of one member are under review, or shown to a person, at a time: nobody buries the others.
 
@@ -102,6 +103,24 @@ class Duties:
             if graph is not None:
                 self._changed.update({(delta.graph, key): None for key in sorted(graph.set.assets())})
         self._changed.update({(delta.graph, key): None for key in sorted(delta.assets)})
+
+    async def renew_promises(self) -> None:
+        """Look again at what this node promised to keep and whose promise ends soon: a quiet graph wakes nobody."""
+        until_ms = self._ledger.clock.now_ms() + RENEWED_BEFORE_MS
+        for graph in list(self._ledger.graphs.values()):
+            due = {
+                ack.root
+                for ack in graph.set.records()
+                if isinstance(ack, AckRecord) and ack.ends_at_ms <= until_ms and self._signing.holds(ack.author)
+            }
+            for number, key in enumerate(list(graph.set.assets()) if due else []):
+                if number % LOOKED_AT_ONCE == 0:
+                    await trio.lowlevel.checkpoint()
+                asset = graph.set.asset(key)
+                if asset is not None and any(version.key.root in due for version in asset.versions):
+                    self._changed[graph.id, key] = None
+        if self._changed:
+            self._ledger.wake()
 
     async def run(self) -> None:
         """First look at everything, then at what changes, until cancelled."""

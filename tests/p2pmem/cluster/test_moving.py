@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from p2pmem_devnet.cluster import Cluster, hours, minutes, seconds
+from p2pmem_devnet.cluster import Cluster, days, hours, minutes, seconds
 from p2pmem_devnet.cluster_node import ClusterNode
 from p2pmem_devnet.cluster_settled import NotSettledError
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.kinds import Kind
+from p2pmem_protocol.names import parse_hex_id
 from p2pmem_protocol.trust import Trust
 
 from p2pmem.exchange.holdings import How, Source
@@ -280,3 +281,19 @@ async def _answers(node: ClusterNode) -> object:
 
 def _integer(n: int) -> str:
     return f'"{n}"^^<http://www.w3.org/2001/XMLSchema#integer>'
+
+
+@pytest.mark.cluster(n=2)
+async def test_a_promise_to_keep_what_is_published_is_renewed_in_a_graph_where_nothing_happens(
+    cluster: Cluster,
+) -> None:
+    ada, bo = cluster.nodes
+    asset = await ada.publish(text="ex:a ex:b ex:c .")
+    await cluster.settled()
+    graph, root = bo.inside.ledger.named(cluster.graph), parse_hex_id(asset.root)
+    (first,) = {record.ends_at_ms for record in graph.set.acks(root)}
+    for node in cluster.nodes:
+        cluster.skew(node, days(160))
+    await cluster.advance(hours=13)
+    await cluster.settled()
+    assert max(record.ends_at_ms for record in graph.set.acks(root)) > first + days(150).total_seconds() * 1000
