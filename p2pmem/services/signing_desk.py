@@ -207,14 +207,13 @@ class SigningDesk:
     async def _send(
         self, graph: LedgerGraph, agent: Address, request: SignRequest, kind: Kind, expires_ms: int
     ) -> Statement:
+        self._signing.check_right(graph, agent, kind)
         key = AssetKey(agent, check_name(request.name))
         sealed = await self._drafting.ready_sealed(graph, key)
         seal = sealed.own.seal
         unsigned = self._signing.unsigned(
             graph, agent, kind, self._signing.sealed_body(seal, sealed.content.data), expires_at_ms=expires_ms
         )
-        if not graph.is_member(agent) and unsigned.delegation is None:
-            raise MisuseError(f"{agent} is no member of {graph.name}: its {kind.word} would count for nothing")
 
         async def finish(handed: Handed) -> str:
             view = asset_view(graph.set, key, self._ledger.clock.now_ms())
@@ -234,6 +233,7 @@ class SigningDesk:
         now_ms = self._ledger.clock.now_ms()
         if graph.head is None or graph.head.quorum.is_none:
             raise MisuseError(f"{graph.name} has no quorum, so nothing can be verified in it")
+        self._signing.check_right(graph, agent, Kind.PROPOSE)
         until_ms = request.deadline_ms or now_ms + DEADLINE_DEFAULT_MS
         until_ms = min(until_ms, view.lives_until_ms or until_ms, now_ms + DEADLINE_MS_MAX)
         return self._enveloped(
@@ -255,9 +255,8 @@ class SigningDesk:
 
     async def _ack(self, request: SignRequest, agent: Address) -> Statement:
         graph, view = self._version(request, agent)
+        self._signing.check_right(graph, agent, Kind.ACK)
         held_content(self._ledger, graph, view.key)
-        if not graph.is_member(agent):
-            raise MisuseError(f"{agent} is no member of {graph.name}: nobody would count its promise")
         until_ms = request.deadline_ms or self._ledger.clock.now_ms() + PROMISE_MS
         return self._enveloped(request, graph, agent, view, Kind.ACK, Ack(view.key.root), until_ms)
 
@@ -301,6 +300,7 @@ class SigningDesk:
         graph, view = self._version(request, agent)
         decision = Endorse.WITHDRAW if request.withdraw else Endorse.ENDORSE
         if decision is Endorse.ENDORSE:
+            self._signing.check_right(graph, agent, Kind.ENDORSE)
             held_content(self._ledger, graph, view.key)
         return self._said(
             request,
@@ -312,8 +312,9 @@ class SigningDesk:
         graph, view = self._version(request, agent)
         if request.decision not in ("approve", "reject"):
             raise MisuseError(f"a verdict is approve or reject, not {request.decision[:20]!r}")
-        if graph.head is None or agent not in graph.head.quorum.verifiers:
-            raise MisuseError(f"{agent} is not a verifier of {graph.name}")
+        if graph.head is None:
+            raise MisuseError(f"{graph.name} has no roster here yet: {graph.trouble}")
+        self._signing.check_right(graph, agent, Kind.VERDICT)
         held_content(self._ledger, graph, view.key)
         verdict = Verdict(
             self._ledger.network,

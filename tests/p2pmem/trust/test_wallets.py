@@ -20,7 +20,16 @@ from p2pmem_protocol.trust import Trust
 from p2pmem_protocol.view import copies
 from trio.testing import MockClock
 
-from p2pmem.face import LimitsChange, MemberChange, NewGraph, NewMember, NotFoundError, SignedView, SignRequest
+from p2pmem.face import (
+    LimitsChange,
+    MemberChange,
+    NewGraph,
+    NewMember,
+    NoRightError,
+    NotFoundError,
+    SignedView,
+    SignRequest,
+)
 from p2pmem.face_peers import DelegationView
 from tests.p2pmem.trust.scene import Scene, scene
 
@@ -174,6 +183,25 @@ async def test_nobody_elses_signature_is_taken(autojump_clock: MockClock) -> Non
         with pytest.raises(NotFoundError):
             await it.bo.face.sign_submit(view.id, signature=raw.hex())
         assert await it.level(asset) is Trust.ENDORSED
+
+
+async def test_a_wallet_is_asked_for_no_signature_that_would_count_for_nothing(autojump_clock: MockClock) -> None:
+    async with with_wallet() as (it, wanda):
+        asset = await it.bo.share("ex:a ex:b ex:c .")
+        await it.cluster.settled()
+        await it.change(MemberChange(set=(NewMember(wanda.address, ("reader",)),)))
+        of_asset = {"graph": asset.graph, "reference": asset.reference}
+        said = {"name": "hers", "data": "<http://example.org/a> <http://example.org/b> 1 .", "format": "turtle"}
+        await wanda.does(it.bo, "seal", graph=asset.graph, **said)
+        for action, fields in (
+            ("share", {"graph": asset.graph, "name": "hers"}),
+            ("publish", {"graph": asset.graph, "name": "hers"}),
+            ("endorse", of_asset),
+            ("verdict", {**of_asset, "decision": "approve"}),
+            ("propose", of_asset),
+        ):
+            with pytest.raises(NoRightError, match=f"{wanda.address.lower()} has not the right to"):
+                await wanda.does(it.bo, action, **fields)
 
 
 async def test_only_agents_that_were_added_are_asked_and_they_are_known_after_a_restart(
