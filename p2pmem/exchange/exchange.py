@@ -21,7 +21,6 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from math import inf, isinf
 from typing import Final
@@ -35,6 +34,7 @@ from p2pmem_protocol.hello import SYNC_PROTOCOL
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import Address, GraphId
 
+from p2pmem.exchange.comparisons import Comparisons, LastComparison
 from p2pmem.exchange.crowd import how_many_to_dial, is_short
 from p2pmem.exchange.fetching import Fetching
 from p2pmem.exchange.holdings import Holdings, How
@@ -63,14 +63,6 @@ DIFFERS_PAUSE_S: Final = 1.0
 CLOCK_LOOK_S: Final = 3600.0
 FOLLOW_HEAD_S: Final = 2.0
 NO_PROGRESS_PAUSE_S: Final = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class LastComparison:
-    """How a graph stood with a peer when they last compared."""
-
-    comparison: Comparison
-    at_ms: int
 
 
 class Exchange:
@@ -102,7 +94,7 @@ class Exchange:
         self._recent = Recent()
         self._links: dict[PeerId, Link] = {}
         self._comparers: dict[PeerId, Comparer] = {}
-        self._compared: dict[tuple[PeerId, GraphId], LastComparison] = {}
+        self._compared = Comparisons()
         self._tick = trio.Event()
         self._tick_ms = inf
         """When the machine is called next."""
@@ -131,7 +123,7 @@ class Exchange:
             network, open_topics, holdings, sessions.open_graphs, penalise, moved=self._acknowledged
         )
         self.open_reading = OpenReading(
-            network, self.client, sessions.open_graphs, self._note_comparisons, penalise, chance
+            network, self.client, sessions.open_graphs, self._compared_with, penalise, chance
         )
 
     # Running
@@ -324,7 +316,7 @@ class Exchange:
         self.open_reading.want()
 
     def last_comparisons(self) -> dict[tuple[PeerId, GraphId], LastComparison]:
-        return dict(self._compared)
+        return self._compared.last()
 
     @property
     def recent_bytes(self) -> int:
@@ -380,9 +372,8 @@ class Exchange:
         """A peer asked for our state of these graphs and has the same: as good as having asked it."""
         now_ms = self._clock.now_ms()
         graphs = frozenset(GraphId(state.graph) for state in states)
-        for state in states:
-            same = Comparison(GraphId(state.graph), True, state.count, state.count, 0)
-            self._compared[peer, same.graph] = LastComparison(same, now_ms)
+        same = [Comparison(GraphId(state.graph), True, state.count, state.count, 0) for state in states]
+        self._compared.note(peer, same, now_ms)
         comparer, session = self._comparers.get(peer), self._sessions.get(peer)
         if comparer is None or session is None or any(self._holdings.wanted_attachments(graph) for graph in graphs):
             return
@@ -442,13 +433,11 @@ class Exchange:
         except OutsideError as error:
             log.info("sync.failed", extra={"peer": session.peer, "why": str(error)})
             return []
-        self._note_comparisons(session.peer, results)
+        self._compared_with(session.peer, results)
         return results
 
-    def _note_comparisons(self, peer: PeerId, results: list[Comparison]) -> None:
-        now_ms = self._clock.now_ms()
-        for result in results:
-            self._compared[peer, result.graph] = LastComparison(result, now_ms)
+    def _compared_with(self, peer: PeerId, results: list[Comparison]) -> None:
+        self._compared.note(peer, results, self._clock.now_ms())
 
     # Meeting other members
 
