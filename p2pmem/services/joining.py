@@ -97,7 +97,7 @@ class Joining:
         addresses = self._announce()
         if not addresses:
             # Members that can be reached pass on what is asked. Where they are is told only by who cannot be reached.
-            addresses = tuple(self.known_addresses(graph.id))[:ADDRESSES_MAX]
+            addresses = tuple(self.known_addresses(graph.id))
         if not addresses:
             raise MisuseError(
                 "this node listens nowhere that others could reach, and knows no member that does, so nobody could use "
@@ -107,12 +107,12 @@ class Joining:
         if graph.head is None:
             raise MisuseError(f"{graph.name} has no roster here yet: {graph.trouble}")
         if not roles:
-            return Invite(self._ledger.network, graph.name, addresses, graph.head.id, b"")
+            return Invite(self._ledger.network, graph.name, addresses[:ADDRESSES_MAX], graph.head.id, b"")
         self._membership.check_owner(graph)
         if not 1 <= uses <= USES_MAX or life_ms <= 0:
             raise MisuseError(f"an invite has 1 to {USES_MAX} uses and a life above 0")
         token = await self._invites.make(graph.id, roles, uses, life_ms, ask=ask)
-        return Invite(self._ledger.network, graph.name, addresses, graph.head.id, token)
+        return Invite(self._ledger.network, graph.name, addresses[:ADDRESSES_MAX], graph.head.id, token)
 
     # Asking
 

@@ -32,7 +32,8 @@ from p2pmem_protocol.names import Address, GraphId, GraphName, NetworkId, check_
 from p2pmem_protocol.roster import HEADER_BYTES_MAX, Parts, SignedHeader
 
 INVITE_PREFIX: Final = "p2pmem1"
-INVITE_CHARS_MAX: Final = 4_096
+INVITE_CHARS_MAX: Final = 32_768
+"""Above what as many and as long addresses as there may be come to, so that whatever is made can be read."""
 ADDRESSES_MAX: Final = 16
 ADDRESS_CHARS_MAX: Final = 256
 TOKEN_BYTES: Final = 16
@@ -50,6 +51,11 @@ class Invite:
     addresses: tuple[str, ...]
     head: bytes
     token: bytes
+
+    def __post_init__(self) -> None:
+        lengths = [len(it) for it in self.addresses]
+        if not 0 < len(lengths) <= ADDRESSES_MAX or not all(0 < it <= ADDRESS_CHARS_MAX for it in lengths):
+            raise MisuseError(f"an invite names 1 to {ADDRESSES_MAX} addresses of 1 to {ADDRESS_CHARS_MAX} characters")
 
     def __str__(self) -> str:
         value: dict[int, Value] = {

@@ -8,7 +8,6 @@ asked for (JSON): a wallet shows it to who signs, and the node that makes the ro
 from __future__ import annotations
 
 import base64
-import binascii
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -22,7 +21,8 @@ from p2pmem_protocol.names import Address, GraphId, NetworkId
 
 PREPARED_PREFIX: Final = "p2pmemchange1"
 CHANGE_CHARS_MAX: Final = 65_536
-PREPARED_CHARS_MAX: Final = 4 * CHANGE_CHARS_MAX
+PREPARED_CHARS_MAX: Final = 8 * CHANGE_CHARS_MAX
+"""A character has at most 4 bytes, and 5 bytes are 8 letters: whatever is made can be read."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class SignedPrepared:
             signed.check()
             if str(signed) != plain:
                 raise RefusedError(Reason.NOT_DETERMINISTIC, "there is one way to write it, and this is another")
-        except (binascii.Error, RefusedError) as error:
+        except (ValueError, RefusedError) as error:
             raise MisuseError(f"the change that was prepared is damaged ({error}); copy the whole word") from None
         return signed
 

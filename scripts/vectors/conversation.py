@@ -12,6 +12,7 @@ from p2pmem_protocol.errors import Reason
 from p2pmem_protocol.hello import Greeting, Proof
 from p2pmem_protocol.join import INVITE_PREFIX, Answer, Ask, Chain, Invite, Reply, invite_key
 from p2pmem_protocol.limits import CREDENTIAL_MS_MAX
+from p2pmem_protocol.prepared import PREPARED_PREFIX, Prepared, SignedPrepared
 
 from scripts.vectors.common import (
     DAY_MS,
@@ -35,10 +36,16 @@ PEER: Final = "12D3KooWExample"
 GREETING: Final = dict(enumerate(("network", "version", "kinds", "item_bytes_max", "content_bytes_max", "clock")))
 CREDENTIAL: Final = dict(enumerate(("agent", "serial", "until", "signature")))
 INVITE: Final = dict(enumerate(("network", "creator", "slug", "addresses", "head", "token")))
+PREPARED: Final = dict(enumerate(("network", "graph", "parent", "change", "approver", "signature")))
 
 
 def carry(agent: str = "alice", peer: str = PEER, until_ms: int = NOW_MS + 30 * DAY_MS) -> SignedCarry:
     return Carry(NETWORK, address(agent), peer, 1, until_ms).sign(key(agent))
+
+
+def prepared(m: int = 2) -> SignedPrepared:
+    change = f'{{"set":[{{"address":"{address("dave")}","roles":["writer"],"label":"Jörg"}}],"m":{m}}}'
+    return Prepared(NETWORK, GRAPH, after(first()).id, change, address("bob")).sign(key("bob"))
 
 
 def conversation() -> Json:
@@ -74,12 +81,21 @@ def conversation() -> Json:
             "credentials": [named(it.to_value(), CREDENTIAL) for it in proof.credentials],
             "names": sorted(str(it) for it in proof.check(NOW_MS).names_at(NOW_MS)),
         },
-        "invite": {"text": str(invite), "fields": named(_invite_value(str(invite)), INVITE)},
+        "invite": {"text": str(invite), "fields": named(_value_of(INVITE_PREFIX, str(invite)), INVITE)},
         "invites_refused": [misuse(it, Invite.parse) for it in _damaged(INVITE_PREFIX, str(invite))],
         "delegation": {"text": str(delegation()), "fields": _delegation_fields(delegation())},
         "delegations_refused": [
             misuse(it, SignedActFor.parse)
             for it in (*_damaged(DELEGATION_PREFIX, str(delegation())), str(_forged()), str(invite))
+        ],
+        "prepared": {
+            "text": str(prepared()),
+            "fields": named(_value_of(PREPARED_PREFIX, str(prepared())), PREPARED),
+            "digest": text(prepared().prepared.digest),
+        },
+        "prepared_refused": [
+            misuse(it, SignedPrepared.parse)
+            for it in (*_damaged(PREPARED_PREFIX, str(prepared())), str(_forged_change()), str(delegation()))
         ],
         "invite_key": str(invite_key(invite.token).address),
         "asks": [{"name": name, "bytes": text(it.encode()), "entry_key": _entry_key(it)} for name, it in asks],
@@ -123,13 +139,18 @@ def _forged() -> SignedActFor:
     return replace(delegation(), signature=delegation(serial=2).signature)
 
 
+def _forged_change() -> SignedPrepared:
+    """A change that is another one than its approver signed."""
+    return replace(prepared(), signature=prepared(m=3).signature)
+
+
 def _delegation_fields(signed: SignedActFor) -> Json:
     shown = named(signed.to_value(), dict(enumerate(("principal", "serial", "label", "rights", "signature"))))
     return {"network": text(signed.delegation.network), "agent": str(signed.delegation.agent), "delegation": shown}
 
 
-def _invite_value(invite: str) -> cbor.Value:
-    digits = invite.removeprefix(INVITE_PREFIX).upper()
+def _value_of(prefix: str, word: str) -> cbor.Value:
+    digits = word.removeprefix(prefix).upper()
     return cbor.decode(base64.b32decode(digits + "=" * (-len(digits) % 8)))
 
 

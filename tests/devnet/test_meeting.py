@@ -145,6 +145,19 @@ async def test_who_cannot_be_reached_makes_no_invite_with_rights(cluster: Cluste
 
 
 @BARE
+async def test_an_invite_from_a_node_with_many_addresses_names_sixteen_and_is_read(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (node,) = cluster.nodes
+    many = tuple(f"/ip4/9.9.9.{number}/tcp/4001" for number in range(1, 40))
+    monkeypatch.setattr(node.inside.network, "addresses", lambda: many)
+    graph = (await node.face.found(NewGraph("mine"))).graph
+    for roles in (("writer",), ()):
+        word = await node.face.invite(graph, roles=roles, uses=1, life_ms=60_000)
+        assert Invite.parse(word).addresses == many[:16]
+
+
+@BARE
 async def test_an_invite_without_rights_from_behind_nat_leads_to_a_member_that_can_be_reached(cluster: Cluster) -> None:
     middle, (bo, *_) = await star(cluster)
     new = await cluster.add("new")

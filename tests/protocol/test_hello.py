@@ -143,6 +143,18 @@ def test_what_is_no_invite_is_refused() -> None:
             Invite.parse(text)
 
 
+@pytest.mark.parametrize("character", ["a", "é", "\U0001f41d"])
+def test_an_invite_with_all_the_addresses_that_there_may_be_is_read_again(character: str) -> None:
+    invite = replace(INVITE, addresses=(character * 256,) * 16)
+    assert Invite.parse(str(invite)) == invite
+
+
+@pytest.mark.parametrize("addresses", [(), ("/dns/a",) * 17, ("",), ("a" * 257,)])
+def test_an_invite_that_nobody_could_read_is_not_made(addresses: tuple[str, ...]) -> None:
+    with pytest.raises(MisuseError, match="1 to 16 addresses of 1 to 256 characters"):
+        replace(INVITE, addresses=addresses)
+
+
 def test_an_invite_has_a_limit_of_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(str(INVITE)) < INVITE_CHARS_MAX
     monkeypatch.setattr("p2pmem_protocol.join.INVITE_CHARS_MAX", len(str(INVITE)))

@@ -47,12 +47,18 @@ def test_a_change_has_a_length() -> None:
             prepared(text)
 
 
+@pytest.mark.parametrize("character", ["a", "é", "€", "\U0001f41d"])
+def test_a_change_of_as_many_characters_as_the_limit_is_read_again(character: str) -> None:
+    signed = prepared(character * CHANGE_CHARS_MAX).sign(w.key("bob"))
+    assert SignedPrepared.parse(str(signed)) == signed
+
+
 def test_every_word_that_differs_in_one_place_is_refused() -> None:
     word = str(prepared().sign(w.key("bob")))
     for place in range(len(word)):
         changed = "a" if word[place] != "a" else "b"
         with pytest.raises(MisuseError):
             SignedPrepared.parse(word[:place] + changed + word[place + 1 :])
-    for text in ("", PREPARED_PREFIX, word[:-1], word + "a", word.upper(), PREPARED_PREFIX + "a" * 300_000):
+    for text in ("", PREPARED_PREFIX, word[:-1], word + "a", word + "é", word.upper(), PREPARED_PREFIX + "a" * 600_000):
         with pytest.raises(MisuseError):
             SignedPrepared.parse(text)

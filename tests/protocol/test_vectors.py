@@ -27,6 +27,7 @@ from p2pmem_protocol.join import Answer, Invite
 from p2pmem_protocol.keys import check_signed_by
 from p2pmem_protocol.merkle import Proof as MerkleProof, verify
 from p2pmem_protocol.names import Address, AssetKey, GraphId, NetworkId, VersionKey, network_id
+from p2pmem_protocol.prepared import SignedPrepared
 from p2pmem_protocol.rdfc import canonicalize
 from p2pmem_protocol.records import EvidenceRecord, record_of
 from p2pmem_protocol.roster import KeptCertificate, Parts, Quorum, Roster, SignedHeader
@@ -248,9 +249,16 @@ def test_words_are_read_and_damaged_ones_are_not() -> None:
     assert str(Invite.parse(talk["invite"]["text"])) == talk["invite"]["text"]
     signed = SignedActFor.parse(talk["delegation"]["text"])
     assert str(signed.delegation.agent) == talk["delegation"]["fields"]["agent"]
+    handed = SignedPrepared.parse(talk["prepared"]["text"])
+    assert str(handed) == talk["prepared"]["text"]
+    assert handed.prepared.digest == raw(talk["prepared"]["digest"])
+    assert handed.prepared.change == talk["prepared"]["fields"]["change"]
     for word in talk["invites_refused"]:
         with pytest.raises(MisuseError):
             Invite.parse(word)
     for word in talk["delegations_refused"]:
         with pytest.raises(MisuseError):
             SignedActFor.parse(word)
+    for word in talk["prepared_refused"]:
+        with pytest.raises(MisuseError):
+            SignedPrepared.parse(word)

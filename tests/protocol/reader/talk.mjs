@@ -36,8 +36,8 @@ export function checkProof(data, network, peer, now) {
 }
 
 const BASE32 = "abcdefghijklmnopqrstuvwxyz234567";
-function fromWord(prefix, word) {
-  if (!word.startsWith(prefix) || word.length > 4096) refuse(21);
+function fromWord(prefix, word, longest) {
+  if (!word.startsWith(prefix) || word.length > longest) refuse(21);
   let bits = "";
   for (const c of word.slice(prefix.length)) bits += (BASE32.includes(c) ? BASE32.indexOf(c) : refuse(21, "base32")).toString(2).padStart(5, "0");
   const spare = bits.length % 8;
@@ -46,11 +46,18 @@ function fromWord(prefix, word) {
 }
 export const readInvite = (word) => map({
   0: ["network", hash], 1: ["creator", address], 2: ["slug", slug], 3: ["addresses", list(1, 16, text(1, 256))], 4: ["head", hash], 5: ["token", bytes(0, 16)],
-})(fromWord("p2pmem1", word));
+})(fromWord("p2pmem1", word, 32768));
 export function readDelegation(word) {
-  const found = map({ 0: ["network", hash], 1: ["agent", address], 2: ["delegation", delegation] })(fromWord("p2pmemact1", word)), { network, agent } = found;
+  const found = map({ 0: ["network", hash], 1: ["agent", address], 2: ["delegation", delegation] })(fromWord("p2pmemact1", word, 4096)), { network, agent } = found;
   if (agent === found.delegation.principal) refuse(21);
   checkSignature(actFor(network, found.delegation, agent), found.delegation.signature, found.delegation.principal);
+  return found;
+}
+export function readPrepared(word) {
+  const found = map({
+    0: ["network", hash], 1: ["graph", hash], 2: ["parent", hash], 3: ["change", text(1, 65536)], 4: ["approver", address], 5: ["signature", signature],
+  })(fromWord("p2pmemchange1", word, 524288)), { network, graph, parent, change, approver } = found;
+  checkSignature(digest(network, "Prepare", { graph, parent, change, approver }), found.signature, approver);
   return found;
 }
 
