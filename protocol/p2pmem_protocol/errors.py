@@ -26,7 +26,7 @@ def lasting(duration_ms: int) -> str:
     for unit_ms, unit in _UNITS:
         if duration_ms >= unit_ms:
             number = f"{duration_ms / unit_ms:.3g}"
-            return f"{number} {unit}" if unit in ("s", "ms") or number != "1" else f"1 {unit.removesuffix('s')}"
+            return f"{number} {unit}" if unit == "s" or number != "1" else f"1 {unit.removesuffix('s')}"
     return f"{duration_ms} ms"
 
 

@@ -42,10 +42,3 @@ DURABLE = frozenset((Kind.PUBLISH, Kind.RETRACT, Kind.ANCHOR, Kind.REVOKE))
 EXPIRING = frozenset((Kind.SHARE, Kind.PROPOSE, Kind.ACK))
 CONTENT = frozenset((Kind.SHARE, Kind.PUBLISH))
 CUTS = frozenset((Kind.RETRACT, Kind.REVOKE))
-
-
-def round_rank(kind: Kind) -> int:
-    """In which order a reconciliation sends: revokes and retracts first, evidence last (rule E1)."""
-    if kind in CUTS:
-        return 0
-    return 2 if kind in EVIDENCE else 1

@@ -13,6 +13,7 @@ from p2pmem_protocol.bodies import RetractMode, Sealed
 from p2pmem_protocol.credential import Right
 from p2pmem_protocol.envelope import Envelope, Item
 from p2pmem_protocol.evidence import Decision, Endorse, Evidence, Method, Verdict
+from p2pmem_protocol.kinds import CUTS, EVIDENCE, Kind
 from p2pmem_protocol.names import AssetKey, VersionKey
 from p2pmem_protocol.roster import KeptCertificate, Quotas, Role, Roster
 
@@ -62,6 +63,13 @@ def make(seed: int, *, size: int = 48) -> History:
         heads.insert(place, (rng.choice([None, *chain]), True))
     unique = {item.id: item for item in pool}
     return History(seed, heads, list(unique.values()))
+
+
+def round_rank(kind: Kind) -> int:
+    """In which order a round hands over: revokes and retracts first, evidence last."""
+    if kind in CUTS:
+        return 0
+    return 2 if kind in EVIDENCE else 1
 
 
 def _quotas(rng: random.Random) -> Quotas:

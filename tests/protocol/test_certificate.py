@@ -90,6 +90,14 @@ def test_it_holds_the_m_lowest_addresses_and_each_ones_strongest_method() -> Non
     assert it.check().approvals == tuple((signer, Method.MANUAL) for signer in lowest)
 
 
+def test_certificates_with_other_verdicts_of_the_quorum_or_a_later_header_say_the_same() -> None:
+    one, other = (make(seal_of(), Q, approvals(*who), headers_for(chain(), Q)) for who in (("v1", "v2"), ("v2", "v3")))
+    later = replace(one, headers=(*one.headers, roster({**MEMBERS, "bob": W}, 2, parent=THIRD).signed))
+    assert one.check().approvals != other.check().approvals
+    assert one.check().as_of != later.check().as_of
+    assert one.check() == other.check() == later.check()
+
+
 def test_its_headers_go_from_the_root_keys_signature_to_the_first_that_names_the_quorum() -> None:
     fourth = roster({**MEMBERS, "bob": W, "carol": W}, 2, parent=THIRD)
     held = chain()

@@ -34,6 +34,26 @@ def test_a_refusal_names_the_line(bad: str, place: int) -> None:
     assert f"line {place + 1} " in str(caught)
 
 
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (statement('"a"@en--ltr'), "has a base direction"),
+        (statement('"a"@EN'), "has a language tag in upper case"),
+        (statement('"a\\u0000b"'), "holds a NUL character"),
+        (statement(f'"a" {S}'), "is in a named graph"),
+        (statement(f'<<( {S} {P} "a" )>>'), "has a triple term"),
+    ],
+)
+def test_a_refusal_says_what_is_wrong_with_a_line_where_that_can_be_told(line: bytes, says: str) -> None:
+    assert says in str(refusal(line))
+
+
+@pytest.mark.parametrize("inside", ["x", "\\n", "\\\\", 'x\\"x'])
+def test_a_literal_may_be_longer_than_an_iri_whatever_is_escaped_in_it(inside: str) -> None:
+    text = inside * (IRI_BYTES_MAX // len(inside) + 1)
+    assert check_canonical(statement(f'"{text}"')).line_count == 1
+
+
 @pytest.mark.parametrize("place", [1, 2])
 def test_a_line_out_of_order_is_named(place: int) -> None:
     lines = [*THREE[:place], statement('"a"'), *THREE[place:]]

@@ -14,8 +14,8 @@ def test_one_of_something_is_not_many() -> None:
 
 @pytest.mark.parametrize(
     ("duration_ms", "says"),
-    [(0, "0 ms"), (250, "250 ms"), (30_000, "30 s"), (60_000, "1 minute"), (5_400_000, "1.5 hours"),
-     (86_400_000, "1 day"), (3_456_000_000, "40 days")],
+    [(0, "0 ms"), (250, "250 ms"), (999, "999 ms"), (1_000, "1 s"), (30_000, "30 s"), (60_000, "1 minute"),
+     (3_600_000, "1 hour"), (5_400_000, "1.5 hours"), (86_400_000, "1 day"), (3_456_000_000, "40 days")],
 )  # fmt: skip
 def test_a_duration_is_said_in_its_largest_unit(duration_ms: int, says: str) -> None:
     assert lasting(duration_ms) == says

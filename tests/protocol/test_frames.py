@@ -155,6 +155,29 @@ def test_the_state_of_an_idle_graph_fits_a_hundred_bytes() -> None:
     assert len(encode(Heads(1_800_000_000_000, (state,)))) <= 110
 
 
+@pytest.mark.parametrize(
+    ("message", "wire"),
+    [
+        (Frame(), {0: 1}),
+        (Frame(lists=(ListChange(GRAPH),)), {0: 1, 6: [{1: GRAPH}]}),
+        (Heads(0), {0: 10, 1: 0}),
+        (Heads(1, (GraphState(GRAPH),)), {0: 10, 1: 1, 2: [{1: GRAPH, 4: bytes(16)}]}),
+        (Envelopes(), {0: 14}),
+        (FetchPart(GRAPH, GRAPH), {0: 15, 1: GRAPH, 2: GRAPH}),
+        (Part(0), {0: 16, 1: 0}),
+        (AskHeaders(GRAPH), {0: 17, 1: GRAPH}),
+        (Headers(GRAPH), {0: 18, 1: GRAPH}),
+        (NotGiven(0), {0: 19, 1: 0}),
+        (Peers(GRAPH), {0: 20, 1: GRAPH}),
+    ],
+)
+def test_what_is_not_said_is_not_written_but_a_number_that_is_always_there_is(
+    message: Message, wire: dict[int, cbor.Value]
+) -> None:
+    assert cbor.decode(encode(message)) == wire
+    assert decode(encode(message)) == message
+
+
 def as_long(count: int) -> Heads:
     return Heads(1, tuple(GraphState(number.to_bytes(32)) for number in range(count)))
 

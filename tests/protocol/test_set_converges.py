@@ -13,7 +13,7 @@ from p2pmem_protocol.errors import Penalty, RefusedError
 from p2pmem_protocol.evidence import Decision, Endorse, Evidence
 from p2pmem_protocol.graphset import GraphSet
 from p2pmem_protocol.holdings import Changes
-from p2pmem_protocol.kinds import Kind, round_rank
+from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import AssetKey, VersionKey
 from p2pmem_protocol.records import SealedRecord
 from p2pmem_protocol.snapshot import RECONCILE_LEAD_MS
@@ -108,7 +108,9 @@ def meet(a: Node, b: Node, t_ms: int) -> int:
 def _send(giver: Node, taker: Node, ids: Iterable[bytes], at_ms: int) -> int:
     pool = {item.id: item for item in giver.history.pool}
     wanted = [pool[item_id] for item_id in ids if taker.wants(item_id, at_ms)]
-    return sum(taker.offer(item, at_ms) for item in sorted(wanted, key=lambda it: (round_rank(it.kind), it.id)))
+    return sum(
+        taker.offer(item, at_ms) for item in sorted(wanted, key=lambda it: (histories.round_rank(it.kind), it.id))
+    )
 
 
 def settle(nodes: tuple[Node, Node], source: list[Item], t_ms: int) -> None:

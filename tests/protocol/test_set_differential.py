@@ -11,7 +11,6 @@ from p2pmem_protocol.envelope import Item
 from p2pmem_protocol.errors import RefusedError
 from p2pmem_protocol.graphset import GraphSet
 from p2pmem_protocol.holdings import Changes
-from p2pmem_protocol.kinds import round_rank
 from p2pmem_protocol.records import State
 from p2pmem_protocol.trust import Floor, Trust
 from p2pmem_protocol.view import asset_view, copies
@@ -134,7 +133,7 @@ def run(seed: int) -> None:
     twins = Twins(history)
     t_ms = T0 + 10 * MINUTE
     twins.set_head(0, t_ms)
-    waiting = sorted(history.pool, key=lambda item: -round_rank(item.kind) - 2.5 * rng.random())
+    waiting = sorted(history.pool, key=lambda item: -histories.round_rank(item.kind) - 2.5 * rng.random())
     place = 0
     while waiting or rng.random() < 0.8:
         if rng.random() < 0.3:

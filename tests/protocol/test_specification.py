@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Iterator
@@ -11,19 +12,49 @@ from typing import Any
 import pytest
 from cddl_verifier import Validator
 from hypothesis import given, settings, strategies as st
-from p2pmem_protocol import frames, limits
-from p2pmem_protocol.content import IRI_BYTES_MAX, LITERAL_BYTES_MAX, RESERVED_PREDICATES
+from p2pmem_protocol import (
+    asking,
+    bodies,
+    cbor,
+    certificate,
+    certificate_json,
+    content,
+    credential,
+    frames,
+    heads,
+    hello,
+    join,
+    kinds,
+    limits,
+    negentropy,
+    prepared,
+    relays,
+    roster,
+)
+from p2pmem_protocol.bodies import RetractMode
+from p2pmem_protocol.content import RESERVED_PREDICATES
+from p2pmem_protocol.credential import Right
 from p2pmem_protocol.eip712 import Struct
 from p2pmem_protocol.envelope import decode_item
-from p2pmem_protocol.errors import Reason, RefusedError
-from p2pmem_protocol.hello import JOIN_PROTOCOL, MEMBER_PROTOCOL, RELAY_PROTOCOL, SYNC_PROTOCOL
+from p2pmem_protocol.errors import Penalty, Reason, RefusedError
+from p2pmem_protocol.evidence import Decision, Endorse, Method
+from p2pmem_protocol.join import Reply
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import DKG
+from p2pmem_protocol.negentropy import Mode
+from p2pmem_protocol.outbox import DEFAULT_OUTBOX_LIMITS as OUTBOX
 from p2pmem_protocol.rdfc import PROTOCOL_BUDGET
-from p2pmem_protocol.roster import SignedHeader
+from p2pmem_protocol.roster import Access, Role, SignedHeader
+from p2pmem_protocol.snapshot import FINGERPRINT_BYTES
 
 PROTOCOL = Path(__file__).parents[2] / "protocol"
 README = (PROTOCOL / "README.md").read_text()
+GRAMMAR = (PROTOCOL / "p2pmem.cddl").read_text()
+TEXT, GRAMMAR_TEXT = " ".join(README.split()), " ".join(GRAMMAR.split())
+"""The same with one space between words, so that a sentence is found wherever its lines are broken."""
+SOURCES = {
+    path: path.read_text() for folder in ("protocol", "p2pmem") for path in (PROTOCOL.parent / folder).rglob("*.py")
+}
 VECTORS = {path.stem: json.loads(path.read_text()) for path in (PROTOCOL / "vectors").glob("*.json")}
 EXAMPLE = re.compile(r"<!-- ([\w.]+) -->\n```(?:hex|text)\n(.*?)\n```", re.DOTALL)
 EXAMPLES = EXAMPLE.findall(README)
@@ -56,6 +87,24 @@ def test_every_reason_is_in_the_table_under_its_number() -> None:
     assert rows == [(str(int(it)), it.name.lower().replace("_", "-")) for it in Reason]
 
 
+def test_below_a_hundred_the_sender_is_to_blame_and_from_there_on_nobody() -> None:
+    assert "Reasons below 100 are wrong for everybody and for ever" in README
+    assert {it: it.penalty for it in Reason} == {it: Penalty.CLOSE if it <= 99 else Penalty.NONE for it in Reason}
+
+
+def test_a_refusal_says_its_reason_by_the_name_in_the_table() -> None:
+    assert [str(RefusedError(it, "why")) for it in (Reason.BAD_FIELD, Reason.NOT_CBOR)] == [
+        "bad-field: why",
+        "not-cbor: why",
+    ]
+
+
+def test_a_reason_is_given_somewhere_unless_the_table_says_that_it_is_not_in_use() -> None:
+    unused = re.findall(r"^\| \d+ \| `([a-z-]+)` \| not in use \|$", README, re.MULTILINE)
+    given = {name for text in SOURCES.values() for name in re.findall(r"\bReason\.([A-Z_]+)\b", text)}
+    assert {it.name for it in Reason} - given == {name.upper().replace("-", "_") for name in unused}
+
+
 def test_every_reserved_predicate_is_in_the_list_and_no_other() -> None:
     shown = re.search(r"^```reserved\n(.*?)\n```$", README, re.DOTALL | re.MULTILINE)
     assert shown is not None
@@ -65,7 +114,7 @@ def test_every_reserved_predicate_is_in_the_list_and_no_other() -> None:
 
 def test_no_section_is_named_that_is_not_there() -> None:
     headings = set(re.findall(r"^##+ ([\d.]+?)\.? ", README, re.MULTILINE))
-    text = README + (PROTOCOL / "p2pmem.cddl").read_text()
+    text = README + GRAMMAR
     text = re.sub(r"RFC \d+ section [\d.]+", "", text)
     named = set(re.findall(r"\bsections? (\d+(?:\.\d+)?)", text))
     named |= set(re.findall(r"[(\s|](\d+\.\d)(?=[\s),;:|]|\.\s)", README))
@@ -82,9 +131,40 @@ def test_every_limit_is_in_the_table_with_its_value() -> None:
     assert {name: int(value.replace(",", "")) for name, value in rows.items()} == ours
 
 
+def test_every_limit_is_applied_in_the_package() -> None:
+    package = [text for path, text in SOURCES.items() if PROTOCOL in path.parents and path.name != "limits.py"]
+    for name in re.findall(r"^\| `([A-Z_]+)` \| [\d,]+ \|", README, re.MULTILINE):
+        assert any(re.search(rf"\b{name}\b", text) for text in package), name
+
+
+def test_numbers_of_roles_rights_methods_and_choices_are_those_of_the_text() -> None:
+    text = re.sub(r" \([^)]*\)", "", TEXT)
+    for sum_or_choice in (Role, Right, Method, Endorse, Decision):
+        assert ", ".join(f"{it.name.lower()} {it.value}" for it in sum_or_choice) in text
+    assert "Access is 1 gated or 2 open" in text
+    assert [it.value for it in (Access.GATED, Access.OPEN)] == [1, 2]
+    assert "Mode 1 keeps, mode 2 erases" in text
+    assert [it.value for it in (RetractMode.KEEP, RetractMode.ERASE)] == [1, 2]
+    assert "0 no, 1 listed, 2 waiting for a person, 3 open" in text
+    assert [it.value for it in (Reply.NO, Reply.LISTED, Reply.WAITING, Reply.OPEN)] == [0, 1, 2, 3]
+    assert "mode 0 skip mode 1 fingerprint, 16 bytes mode 2 varint" in text
+    assert [it.value for it in (Mode.SKIP, Mode.FINGERPRINT, Mode.IDS)] == [0, 1, 2]
+
+
 def test_every_kind_is_in_the_table() -> None:
     rows = re.findall(r"^\| (\d+) \| `([a-z]+)` \|(?:[^|]*\|){4}$", README, re.MULTILINE)
     assert rows == [(str(int(kind)), kind.word) for kind in Kind]
+
+
+def test_the_kinds_are_sorted_as_the_table_and_the_text_say() -> None:
+    ends = dict(re.findall(r"^\| \d+ \| `([a-z]+)` \|[^|]*\| ([^|]*) \|(?:[^|]*\|){2}$", README, re.MULTILINE))
+    assert {it.word for it in kinds.DURABLE} == {word for word, end in ends.items() if end == "0"}
+    assert {it.word for it in kinds.EVIDENCE} == {word for word, end in ends.items() if end == "none"}
+    assert set(Kind) - kinds.DURABLE - kinds.EVIDENCE == kinds.EXPIRING
+    assert "**share, publish**: `{0: seal, 1: content}`" in TEXT
+    assert {Kind.SHARE, Kind.PUBLISH} == kinds.CONTENT
+    assert "Retracts and revokes have a count of their own (cuts)" in TEXT
+    assert {Kind.RETRACT, Kind.REVOKE} == kinds.CUTS
 
 
 def test_struct_types_stand_to_the_letter() -> None:
@@ -92,14 +172,82 @@ def test_struct_types_stand_to_the_letter() -> None:
     assert shown == [struct.value.encoded for struct in Struct]
 
 
-def test_other_numbers_in_the_text() -> None:
-    budget = PROTOCOL_BUDGET
-    for number in (budget.calls, budget.permutations, budget.visits, budget.depth, IRI_BYTES_MAX):
-        assert f"{number:,}" in README
-    assert "1 MiB between its quotes" in README
-    assert LITERAL_BYTES_MAX == 2**20
-    for protocol in (MEMBER_PROTOCOL, SYNC_PROTOCOL, JOIN_PROTOCOL, RELAY_PROTOCOL):
+KIB = 1_024
+SENTENCES = (
+    # What the text says, in its order, and the numbers of the package that stand for its numbers.
+    ("peer id .* base58btc: 1 to (N) characters", credential.PEER_CHARS_MAX),
+    ("One value has at most (N) items", cbor.ITEMS_MAX),
+    ("at most (N) bytes between its angle brackets", content.IRI_BYTES_MAX),
+    ("A literal has at most (N) MiB between its quotes", content.LITERAL_BYTES_MAX / KIB**2),
+    ("(N) calls of Hash N-Degree Quads", PROTOCOL_BUDGET.calls),
+    ("(N) permutations, (N) blank nodes looked at", PROTOCOL_BUDGET.permutations, PROTOCOL_BUDGET.visits),
+    ("(N) calls within each other", PROTOCOL_BUDGET.depth),
+    ("`kept` are at most (N) ids", bodies.REVOKE_IDS_MAX),
+    ("The header is a map of at most (N) bytes", roster.HEADER_BYTES_MAX),
+    ("CBOR of at most (N) MiB", certificate.CERTIFICATE_BYTES_MAX / KIB**2),
+    ("8 1 to (N) roster headers", certificate.HEADERS_MAX),
+    ("`/p2pmem/member/1` . (N) KiB; (N) KiB", frames.MESSAGE_BYTES_MAX / KIB, hello.HELLO_BYTES_MAX / KIB),
+    ("an answer (N) MiB", join.ANSWER_BYTES_MAX / KIB**2),
+    ("On a new member stream, done within (N) s", hello.HELLO_MS_MAX / 1_000),
+    ("1 to (N) credentials, 1: up to (N) of", hello.AGENTS_MAX, hello.AGENTS_MAX),
+    ("3: 1 to (N) multiaddrs of 1 to (N) characters", join.ADDRESSES_MAX, join.ADDRESS_CHARS_MAX),
+    ("token of 0 to (N) bytes}`, at most (N) characters in all", join.TOKEN_BYTES, join.INVITE_CHARS_MAX),
+    ("carries in field 5, at most (N) characters", credential.DELEGATION_CHARS_MAX),
+    ("as JSON, of 1 to (N) characters; at most (N)", prepared.CHANGE_CHARS_MAX, prepared.PREPARED_CHARS_MAX),
+    ("a multiaddr 1 to (N) characters", frames.ADDRESS_CHARS_MAX),
+    ("a short id is the first (N) bytes", frames.SHORT_ID_BYTES),
+    ("3 items, each in a byte string .(N).", frames.FRAME_ENVELOPES_MAX),
+    ("4 announced, short ids .(N). 5 asked, short ids .(N).", frames.FRAME_IDS_MAX, frames.FRAME_IDS_MAX),
+    ("6 lists .(N). of", frames.FRAME_LISTS_MAX),
+    ("3: added .(N)., 4: removed .(N).", frames.LIST_MEMBERS_MAX, frames.LIST_MEMBERS_MAX),
+    ("7 reconcile: graph ids .(N).", frames.GRAPHS_MAX),
+    ("At most (N) frames and (N) KiB are", OUTBOX.frames_unacked, OUTBOX.bytes_unacked / KIB),
+    ("are unacknowledged; none for (N) s", OUTBOX.ack_timeout_ms / 1_000),
+    ("asks the first announcer, after (N) s the next", asking.ASK_AGAIN_MS / 1_000),
+    ("what came from him in the last (N) s", relays.PROMISE_MS / 1_000),
+    ("relayed once and remembered for (N) minutes", relays.MEMORY_MS / 60_000),
+    ("1 clock, 2 list .(N). of", frames.GRAPHS_MAX),
+    ("3 agreed time, 4 kinds .(N).", frames.KINDS_MAX),
+    ("13 . fetch . 1 graph, 2 ids .(N).", frames.FETCH_IDS_MAX),
+    ("14 . envelopes . 1 items, each in a byte string .(N).", frames.FETCH_IDS_MAX),
+    ("2 offset, 3 up to (N) bytes", frames.PART_BYTES_MAX),
+    ("2 ids that are known .(N).", frames.KNOWN_HEADERS_MAX),
+    ("18 . headers . 1 graph, 2 headers, each in a byte string .(N).", frames.HEADERS_MAX),
+    ("2 multiaddrs with peer ids .(N).", frames.ADDRESSES_MAX),
+    ("mode 1 fingerprint, (N) bytes", FINGERPRINT_BYTES),
+    ("splits the range into (N)", negentropy.BUCKETS),
+    ("a message has at most (N) KiB in either direction", negentropy.DEFAULT_LIMITS.message_bytes / KIB),
+    ("A responder answers (N) messages at most", negentropy.DEFAULT_LIMITS.messages),
+    # And the grammar.
+    ("uint32 = 0..(N) ", limits.UINT32_MAX),
+    ("uint64 = 0..(N) ", limits.UINT64_MAX),
+    ("instant = 0..(N) ", limits.TIME_MS_MAX),
+    ("greeting = .* 2: .[*](N) uint32., ; kinds", hello.KINDS_MAX),
+    ("chain = . .1[*](N) .bytes .cbor roster-header", join.HEADERS_MAX),
+)
+
+
+@pytest.mark.parametrize("row", SENTENCES, ids=lambda row: row[0])
+def test_a_number_of_the_text_is_that_of_the_package(row: tuple[Any, ...]) -> None:
+    sentence, *ours = row
+    said = list(re.finditer(sentence.replace("(N)", r"([\d,]*\d)"), TEXT + GRAMMAR_TEXT))
+    assert len(said) == 1
+    assert [int(number.replace(",", "")) for number in said[0].groups()] == ours
+
+
+def test_numbers_that_the_text_writes_as_words_are_those_of_the_package() -> None:
+    assert "the two lowest ids are kept, of the root acts of one term the eight lowest" in TEXT
+    assert (heads.CHILDREN_MAX, heads.ROOT_ACTS_MAX) == (2, 8)
+    assert "six times at most" in README
+    assert asking.ASKS_MAX == 6
+
+
+def test_names_of_streams_words_and_formats_stand_in_the_text() -> None:
+    for protocol in (hello.MEMBER_PROTOCOL, hello.SYNC_PROTOCOL, hello.JOIN_PROTOCOL, hello.RELAY_PROTOCOL):
         assert f"`{protocol}`" in README
+    for prefix in (join.INVITE_PREFIX, credential.DELEGATION_PREFIX, prepared.PREPARED_PREFIX):
+        assert f"`{prefix}`" in README
+    assert f'"{certificate_json.FORMAT}"' in README
 
 
 # The grammar
@@ -114,19 +262,27 @@ def fits(grammar: Validator, rule: str, data: bytes) -> bool:
     return bool(grammar.validate(data, root_type=rule, require_deterministic=True).valid)
 
 
+def inside(word: str) -> bytes:
+    """The CBOR in one of the words that people hand on: after its name and a 1, in base32."""
+    digits = word.partition("1")[2].upper()
+    return base64.b32decode(digits + "=" * (-len(digits) % 8))
+
+
 def real() -> Iterator[tuple[str, str, str]]:
     """Name, rule and bytes of every accepted vector."""
     for it in VECTORS["items"]["accepted"]:
         yield it["name"], "endorsement" if it["kind"] == "endorse" else it["kind"], it["bytes"]
-    for roster in VECTORS["rosters"]["rosters"]:
-        yield roster["name"], "roster-header", roster["header"]
-        yield from ((f"{roster['name']}: {part}", part, it["bytes"]) for part, it in roster["parts"].items())
+    for whole in VECTORS["rosters"]["rosters"]:
+        yield whole["name"], "roster-header", whole["header"]
+        yield from ((f"{whole['name']}: {part}", part, it["bytes"]) for part, it in whole["parts"].items())
     yield from ((name, "roster-header", header) for name, header in VECTORS["heads"]["headers"].items())
     yield from ((it["message"], "message", it["bytes"]) for it in VECTORS["frames"]["messages"])
     yield "a certificate", "certificate", VECTORS["certificates"]["accepted"]["bytes"]
     talk = VECTORS["conversation"]
     yield "a greeting", "greeting", talk["greeting"]["bytes"]
     yield "a proof", "proof", talk["proof"]["bytes"]
+    for word, rule in (("invite", "invite"), ("delegation", "handed-delegation"), ("prepared", "prepared-change")):
+        yield f"the word of: {word}", rule, inside(talk[word]["text"]).hex()
     yield from ((f"ask {it['name']}", "ask", it["bytes"]) for it in talk["asks"])
     yield from ((f"answer {it['name']}", "answer", it["bytes"]) for it in talk["answers"])
 
