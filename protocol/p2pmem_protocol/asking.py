@@ -7,7 +7,7 @@ bounded: by rows in all, and by rows that one member was the first to open.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 from typing import Final, NamedTuple
 
@@ -34,7 +34,7 @@ class GivenUp(NamedTuple):
 @dataclass(slots=True)
 class _Wanted:
     opened_by: str
-    announcers: list[str] = field(default_factory=list)
+    announcers: list[str]
     next_index: int = 0
     asked: int = 0
     asked_peer: str | None = None

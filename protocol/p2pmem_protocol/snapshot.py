@@ -196,7 +196,7 @@ class Snapshot:
             total += _sum_of_ids(self._data[block * _STRIDE * _KEY_BYTES : index * _KEY_BYTES], rest)
         return total & _ID_MASK
 
-    def lower_bound(self, order_ms: int, id_prefix: bytes, low: int = 0) -> int:
+    def lower_bound(self, order_ms: int, id_prefix: bytes, low: int) -> int:
         """The index of the first item not below (order, prefix), no lower than `low`."""
         return self._index_of(_ORDER.pack(order_ms) + id_prefix, low)
 

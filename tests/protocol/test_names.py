@@ -154,6 +154,7 @@ def test_the_iris_of_a_graph_keep_to_their_places() -> None:
     assert name.draft_iri(ALICE, "a", "s/t") == f"{name.iri}/s/t/assertion/{ALICE}/a"
     assert name.shared_iri(ALICE, "a") == f"{name.iri}/_shared_memory/{ALICE}/a"
     assert name.shared_iri(ALICE, "a", "s") == f"{name.iri}/s/_shared_memory/{ALICE}/a"
+    assert name.published_iri(ALICE, "a") == f"{name.iri}/_verifiable_memory/{ALICE}/a"
     assert name.published_iri(ALICE, "a", "s") == f"{name.iri}/s/_verifiable_memory/{ALICE}/a"
     assert name.lifecycle_iri(ALICE, "a") == f"urn:dkg:assertion:{ALICE}/notes:{ALICE}:a"
 

@@ -216,7 +216,11 @@ def test_rounds_over_views_cut_at_one_time_say_nothing_of_what_ends_before_it() 
 
 def test_another_version_is_answered_with_ours_and_refused_as_an_answer() -> None:
     view = Snapshot.build().view()
-    assert respond(view, b"\x62anything") == b"\x61"
+    for version in (b"\x60", b"\x62", b"\x6f"):
+        assert respond(view, version + b"anything") == b"\x61"
+    for other in (b"\x5f", b"\x70"):
+        with pytest.raises(RefusedError):
+            respond(view, other + b"anything")
     initiator = Initiator(view)
     initiator.start()
     with pytest.raises(RefusedError):
@@ -394,7 +398,7 @@ def test_an_implementation_by_others_speaks_the_same_bytes(node_tools: NodeTools
 
 def test_a_bound_may_stand_where_what_never_ends_stands_and_no_higher() -> None:
     view = Snapshot.build([(5, b"a" * 32)]).view()
-    for order, good in ((ORDER_NEVER, True), (module._ORDER_MAX, True), (module._ORDER_MAX + 1, False)):
+    for order, good in ((ORDER_NEVER, True), (2**64 - 2, True), (2**64 - 1, False)):
         message = bytes([module.VERSION]) + varint(order + 1) + b"\0" + varint(module.Mode.SKIP)
         if good:
             assert respond(view, message) == bytes([module.VERSION])

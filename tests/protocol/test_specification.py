@@ -242,7 +242,8 @@ def test_numbers_that_the_text_writes_as_words_are_those_of_the_package() -> Non
     assert asking.ASKS_MAX == 6
 
 
-def test_names_of_streams_words_and_formats_stand_in_the_text() -> None:
+def test_the_version_and_the_names_of_streams_words_and_formats_stand_in_the_text() -> None:
+    assert README.startswith(f"# The p2pmem protocol, version {hello.PROTOCOL_VERSION}\n")
     for protocol in (hello.MEMBER_PROTOCOL, hello.SYNC_PROTOCOL, hello.JOIN_PROTOCOL, hello.RELAY_PROTOCOL):
         assert f"`{protocol}`" in README
     for prefix in (join.INVITE_PREFIX, credential.DELEGATION_PREFIX, prepared.PREPARED_PREFIX):
