@@ -154,7 +154,7 @@ def test_acknowledgements_are_due_when_nothing_waits_or_at_every_fourth_frame() 
     outbox.received(4, is_last=False)
     assert outbox.take(0) == Outgoing(ack=4)
     outbox.received(5, is_last=True)
-    assert outbox.take(0) == Outgoing(ack=5), "a frame of nothing but an acknowledgement has no number"
+    assert outbox.take(0) == Outgoing(seq=0, ack=5), "a frame of nothing but an acknowledgement has no number"
     assert outbox.take(10_000) is None
     assert outbox.overdue_ms() == inf, "and is not waited for"
 

@@ -21,6 +21,7 @@ from p2pmem_protocol.bodies import Retract, RetractMode, Sealed
 from p2pmem_protocol.envelope import Item, decode_item
 from p2pmem_protocol.errors import Reason, RefusedError
 from p2pmem_protocol.names import VersionKey
+from p2pmem_protocol.records import SealedRecord
 from p2pmem_protocol.roster import Roster
 from p2pmem_protocol.seal import NO_PREVIOUS, Seal
 from p2pmem_protocol.trust import Floor, Trust, assess
@@ -67,6 +68,29 @@ def numbers(view: AssetView, floor: Floor = ANY) -> list[int]:
 
 def visible(view: AssetView) -> list[int]:
     return [version.key.version for version in view.visible()]
+
+
+# Which content is that of a version
+
+
+def test_content_is_that_of_the_lowest_id_that_is_not_known_to_name_other_content() -> None:
+    low, high = sorted((share("alice", size=10), share("alice", size=20)), key=lambda it: it.id)
+    held = Peer(HEAD, T0, low, high).set
+
+    def shown() -> tuple[bytes, int]:
+        (version,) = asset_view(held, ASSET, T0).visible()
+        return version.content_hash, version.content_length
+
+    def names(item: Item) -> SealedRecord:
+        record = held.record(item.id)
+        assert isinstance(record, SealedRecord)
+        return record
+
+    assert shown() == (names(low).content_hash, names(low).content_length)
+    names(low).content_is_other = True
+    assert shown() == (names(high).content_hash, names(high).content_length)
+    names(high).content_is_other = True
+    assert shown() == (bytes(32), 0), "the version is there, and has no content"
 
 
 # V1
