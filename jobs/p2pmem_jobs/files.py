@@ -40,6 +40,7 @@ _LOG_BEGUN = "log_begun"  # the fact that says with which generation the log was
 _GENERATION_MAX = 2**53  # nobody opens a file that often: a lock file that says more is damaged
 _BUSY_MS = 5_000
 _INSTRUCTIONS_BETWEEN_LOOKS = 20_000  # of SQLite's machine; about a millisecond
+_UNDECODABLE = "Could not decode to UTF-8"  # Python's words for a text that is none; they have no code
 _LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _DISK = frozenset(
@@ -51,6 +52,9 @@ def map_sqlite_error(error: BaseException, name: str) -> BaseException:
     """The typed error for what SQLite says of the disk; every other error as it is."""
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
+        if isinstance(error, sqlite3.OperationalError) and str(error).startswith(_UNDECODABLE):
+            # the text itself may be private
+            return DamagedError(_damaged(name, str(error).partition(" with text ")[0]))
         return error
     if code & 0xFF in _DISK:
         return DiskError(f"{name}: {error}. Nothing of this write is stored; free some space, or check the disk")

@@ -239,7 +239,8 @@ def claim(connection: sqlite3.Connection, now_ms: int, room: dict[str, int], tot
     found: list[tuple[Any, ...]] = []
     for kind in room:
         found += connection.execute(
-            "SELECT -priority, seq, id, kind, version, args, attempt + 1, failures, deadline_ms, owner, look_first,"
+            "SELECT -priority, seq, id, kind, version, CAST(args AS BLOB), attempt + 1, failures, deadline_ms, owner,"
+            " look_first,"
             " attempt > 0 OR retry_of IS NOT NULL"
             " FROM job WHERE state = 'queued' AND ready = 1 AND parked IS NULL AND kind = ?"
             " ORDER BY priority DESC, seq LIMIT ?",

@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 import trio
+from p2pmem_jobs import Context, Queue
 from p2pmem_jobs.blocking import InlineBlocking
 from p2pmem_jobs.database import open_database
 from p2pmem_jobs.errors import DamagedError
+from trio.testing import MockClock
 
+from .conftest import Note, Rig
 from .notes import KILLED, environment, fill, texts
 
 
@@ -59,3 +62,52 @@ async def test_a_lock_file_that_is_damaged_is_as_good_as_none(tmp_path: Path, lo
     for _ in range(2):
         async with open_database(path, blocking=InlineBlocking()) as database:
             assert database.restores == 1
+
+
+def echoing(queue: Queue) -> None:
+    @queue.handler("echo", version=1)
+    async def echo(context: Context, args: Note) -> str:
+        text = await context.step("take", lambda: f"step of {args.text}")
+        await context.sleep("a while", 60)
+        return text
+
+
+def damage(path: Path, text: bytes, by: bytes) -> None:
+    data = path.read_bytes()
+    assert data.count(text) == 1
+    path.write_bytes(data.replace(text, by))
+
+
+@pytest.mark.parametrize("by", [b"on\xff", b'on"'])
+@pytest.mark.parametrize("where", [b'"text":"one', b'"step of one'])
+async def test_a_job_with_a_damaged_text_fails_and_the_others_go_on(
+    rig: Rig, autojump_clock: MockClock, where: bytes, by: bytes
+) -> None:
+    async with rig.open(echoing, drain_s=0) as queue:
+        one, two = [(await queue.submit("echo", Note(text))).id for text in ("one", "two")]
+        await trio.sleep(1)
+    damage(rig.path, where, where.replace(b"one", by))
+    async with rig.open(echoing) as queue:
+        assert await queue.job(two).result() == "step of two"
+        error = rig.database.read(lambda c: c.execute("SELECT error FROM job WHERE id = ?", (one,)).fetchone()[0])
+        assert "cannot be read: the file is damaged there" in error
+
+
+@pytest.mark.parametrize("column", ["state", "args", "owner"])
+async def test_a_damaged_text_is_told_as_such_to_who_reads_it(rig: Rig, autojump_clock: MockClock, column: str) -> None:
+    async with rig.open(echoing) as queue:
+        await queue.pause("echo")
+        job = await queue.submit("echo", Note("one"), owner="me")
+        # what a bit that fell over in the file looks like from inside
+        fallen = {
+            "state": "CAST('quened' AS TEXT)",
+            "args": "CAST(x'22ff22' AS TEXT)",
+            "owner": "CAST(x'6dff' AS TEXT)",
+        }
+        await rig.database.write(lambda c: c.execute(f"UPDATE job SET {column} = {fallen[column]}").rowcount)
+        with pytest.raises(DamagedError, match=r"damaged.*Nothing was mended"):
+            queue.get(job.id)
+        await queue.resume("echo")
+        other = await queue.submit("echo", Note("two"), owner="me")
+        if column != "owner":  # which a claim reads as text
+            assert await other.result() == "step of two"
