@@ -463,13 +463,8 @@ class Queue:
 
     async def sweep(self) -> int:
         """Forgets ended jobs by the retention; returns how many. The queue does it by itself now and then."""
-        now_ms = self.clock.now_ms()
         keep = self._retention
-        before_ms = {
-            State.SUCCEEDED: now_ms - round(keep.succeeded_s * 1000),
-            State.FAILED: now_ms - round(keep.failed_s * 1000),
-            State.CANCELLED: now_ms - round(keep.cancelled_s * 1000),
-        }
+        before_ms = keep.before_ms(self.clock.now_ms())
         forgotten = 0
         # Mostly there is nothing to forget, and a look costs less than a transaction.
         if not self._database.read(lambda c: recovery.to_forget(c, before_ms, keep.ended_jobs, 1)):
