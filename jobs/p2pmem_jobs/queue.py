@@ -73,6 +73,7 @@ class Queue:
         self._handlers: dict[str, Handler[Any, Any]] = {}
         self._dispatcher: Dispatcher | None = None
         self._is_open = False
+        self.has_stopped = False  # drained, or no longer run: no job of it ends any more
         self._changed = Signal()
         self._signals = Signals()  # of every change of a job
         self._ends = Signals()  # of those after which it may have ended
@@ -148,6 +149,7 @@ class Queue:
                 if not drained:
                     with trio.CancelScope(shield=True):
                         await dispatcher.stop_all(stop_s)
+                self._stopped()
 
     def _make_dispatcher(self) -> Dispatcher:
         return Dispatcher(
@@ -182,7 +184,13 @@ class Queue:
         cancellation. Mostly there are none; where there are, `run` cannot end before them. The log names them; they run
         again after the next start.
         """
-        return await self._running().drain(within_s, stop_s)
+        left = await self._running().drain(within_s, stop_s)
+        self._stopped()
+        return left
+
+    def _stopped(self) -> None:
+        self.has_stopped = True
+        self._ends.notify_all()  # who waits for a job that did not end is told that it will not, here
 
     def _running(self) -> Dispatcher:
         if self._dispatcher is None or not self._is_open:
@@ -413,13 +421,13 @@ class Queue:
         return self._database.read(lambda c: reading.list_jobs(c, LIVE, conditions, 2**63 - 1, 100))
 
     def story(self, job_id: str) -> Story:
-        """All that is known of a job. Errors: `NotFoundError`."""
+        """All that is known of a job; of its changes the last 1,000. Errors: `NotFoundError`."""
 
         def read(connection: sqlite3.Connection) -> Story:
             job = reading.get_job(connection, job_id)
             return Story(
                 job,
-                tuple(reading.events_after(connection, 0, job_id, None, limit=1_000)),
+                tuple(reading.last_events_of(connection, job_id, limit=1_000)),
                 reading.steps_of(connection, job.seq),
                 reading.effects_of(connection, job.seq),
                 reading.children_of(connection, job_id),

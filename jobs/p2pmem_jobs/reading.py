@@ -78,6 +78,16 @@ def events_after(
     ]
 
 
+def last_events_of(connection: sqlite3.Connection, job_id: str, limit: int) -> list[Event]:
+    """The last changes of a job, oldest first."""
+    row = connection.execute(
+        "SELECT number FROM job_event WHERE job = (SELECT seq FROM job WHERE id = ?)"
+        " ORDER BY number DESC LIMIT 1 OFFSET ?",
+        (job_id, limit),
+    ).fetchone()
+    return events_after(connection, 0 if row is None else row[0], job_id, None, limit)
+
+
 def last_event_number(connection: sqlite3.Connection) -> int:
     row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'job_event'").fetchone()
     return 0 if row is None else int(row[0])

@@ -97,7 +97,7 @@ class EffectRecord:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """All that is known of a job: itself, its changes, steps and effects, and the jobs it submitted."""
+    """All that is known of a job: itself, its last 1,000 changes, steps and effects, and the jobs it submitted."""
 
     job: JobRecord
     events: tuple[Event, ...]

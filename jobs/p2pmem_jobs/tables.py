@@ -319,9 +319,10 @@ def end_run(
     """Ends a job for good, as `to`; as `outcome_unknown` when an effect is under way and the run did not succeed."""
     if to is not State.SUCCEEDED:
         keys = effects_under_way(connection, claimed.seq)
+        if len(keys) > (to is State.OUTCOME_UNKNOWN):  # that reason tells of one already
+            reason = f"{reason}; it is not known whether {', '.join(keys)} happened"
         if keys:
             to = State.OUTCOME_UNKNOWN
-            reason = f"{reason}; it is not known whether {', '.join(keys)} happened"
     move(connection, claimed.seq, claimed.attempt, to, at_ms, reason, result)
     return Ended(to, reason, result)
 
