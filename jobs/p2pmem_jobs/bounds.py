@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .errors import MisuseError
+from .states import State
 from .texts import check_name
 
 KEY_CHARACTERS_MAX = 500
@@ -30,15 +31,16 @@ class QueueLimits:
     look_every_s: float = 60.0
 
     def __post_init__(self) -> None:
-        if min(self.live_jobs, self.running_jobs, self.tasks) < 1 or self.deaths < 0 or self.look_every_s <= 0:
-            raise MisuseError(f"{self}: limits are positive")
+        counts = (self.live_jobs, self.running_jobs, self.tasks, self.deaths + 1)
+        if any(type(count) is not int or count < 1 for count in counts) or not self.look_every_s > 0:
+            raise MisuseError(f"{self}: limits are positive, and numbers of jobs whole")
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
     """How long ended jobs are kept, and how many at most; looked at every `sweep_every_s`.
 
-    A dedupe key is free again when its job is forgotten.
+    A dedupe key is free again when its job is forgotten. `math.inf` keeps for ever.
     """
 
     succeeded_s: float = 7 * _DAY_S
@@ -46,6 +48,17 @@ class Retention:
     cancelled_s: float = 7 * _DAY_S
     ended_jobs: int = 100_000
     sweep_every_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        if not all(kept_s >= 0 for kept_s in (self.succeeded_s, self.failed_s, self.cancelled_s)):
+            raise MisuseError(f"{self}: no job is kept for less than no time")
+        if type(self.ended_jobs) is not int or self.ended_jobs < 0 or not self.sweep_every_s > 0:
+            raise MisuseError(f"{self}: ended_jobs is a whole number from 0, and sweep_every_s is positive")
+
+    def before_ms(self, now_ms: int) -> dict[State, int]:
+        """Of each final state, the time before which a job ended that is not kept any more."""
+        kept_s = {State.SUCCEEDED: self.succeeded_s, State.FAILED: self.failed_s, State.CANCELLED: self.cancelled_s}
+        return {state: now_ms - round(min(1000 * seconds, TIME_MS_MAX)) for state, seconds in kept_s.items()}
 
 
 def check_names(dedupe_key: str | None, parent: str | None, owner: str | None) -> None:

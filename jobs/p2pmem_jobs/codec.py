@@ -52,9 +52,16 @@ def encode(value: object, declared: Any = UNDECLARED) -> str:
     return text
 
 
-def decode(text: str, declared: Any = UNDECLARED, where: str = "value") -> Any:
-    """The value of a text. Errors: `NotSerialisableError`, with `where`, when it does not fit the type (any longer)."""
-    return _decode(json.loads(text), declared, where)
+def decode(text: str | bytes, declared: Any = UNDECLARED, where: str = "value") -> Any:
+    """The value of a text, or of its UTF-8.
+
+    Errors: `NotSerialisableError`, with `where`, when it does not fit the type (any longer), or is damaged.
+    """
+    try:
+        value = json.loads(text if isinstance(text, str) else text.decode())
+    except ValueError:
+        raise NotSerialisableError(f"{where} cannot be read: the file is damaged there. Restore a backup") from None
+    return _decode(value, declared, where)
 
 
 def may_be_none(declared: Any) -> bool:

@@ -348,7 +348,7 @@ class Context:
 
     # Names
 
-    async def _begin(self, name: str) -> str | None:
+    async def _begin(self, name: str) -> bytes | None:
         self._use(name)
         await self._run.ensure_place()
         return self._done.pop(name, None)

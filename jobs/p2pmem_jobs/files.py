@@ -37,8 +37,10 @@ FORMAT = 1
 APPLICATION_ID = 0x70326A62  # "p2jb": tells our files from those of others
 
 _LOG_BEGUN = "log_begun"  # the fact that says with which generation the log was empty
+_GENERATION_MAX = 2**53  # nobody opens a file that often: a lock file that says more is damaged
 _BUSY_MS = 5_000
 _INSTRUCTIONS_BETWEEN_LOOKS = 20_000  # of SQLite's machine; about a millisecond
+_UNDECODABLE = "Could not decode to UTF-8"  # Python's words for a text that is none; they have no code
 _LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _DISK = frozenset(
@@ -50,6 +52,9 @@ def map_sqlite_error(error: BaseException, name: str) -> BaseException:
     """The typed error for what SQLite says of the disk; every other error as it is."""
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
+        if isinstance(error, sqlite3.OperationalError) and str(error).startswith(_UNDECODABLE):
+            # the text itself may be private
+            return DamagedError(_damaged(name, str(error).partition(" with text ")[0]))
         return error
     if code & 0xFF in _DISK:
         return DiskError(f"{name}: {error}. Nothing of this write is stored; free some space, or check the disk")
@@ -240,6 +245,7 @@ def open_files(path: Path | None, slow_readers: int, wal_bytes: int) -> Files:
     connections: list[sqlite3.Connection] = []
     try:
         if not path.exists():
+            _refuse_log_without_file(path)
             _sign_lock(lock_fd, generation=0)
         opened_before = _generation_beside(lock_fd)
         lock_fds.append(_lock_file_itself(path))
@@ -295,9 +301,15 @@ def _connect(where: str, uri: bool = False) -> sqlite3.Connection:
 def _check(path: Path, opened_before: int | None) -> None:
     """Refuses a damaged file, one of another program, and one of a newer version, without touching it."""
     if not path.exists() or path.stat().st_size == 0:
+        _refuse_log_without_file(path)
+        if opened_before:
+            raise DamagedError(
+                f"{path} is empty, and was not when it was last open. Nothing was touched. Put a backup in its place; "
+                "or, to begin with nothing, remove it"
+            )
         return
-    log = path.with_name(path.name + "-wal")
-    was_killed = log.exists() and log.stat().st_size > 0
+    log = _log_of(path)
+    was_killed = _has_text(log)
     if was_killed:
         _refuse_foreign_log(path, log, opened_before)
     # A connection that only reads does not copy the log into the file when it is closed.
@@ -319,6 +331,25 @@ def _check(path: Path, opened_before: int | None) -> None:
                 raise DamagedError(_damaged(str(path), "; ".join(findings)))
     finally:
         connection.close()
+
+
+def _log_of(path: Path) -> Path:
+    return path.with_name(path.name + "-wal")
+
+
+def _has_text(log: Path) -> bool:
+    return log.exists() and log.stat().st_size > 0
+
+
+def _refuse_log_without_file(path: Path) -> None:
+    """SQLite would remove the log beside a file that is empty, and with it what only the log holds."""
+    log = _log_of(path)
+    if _has_text(log):
+        raise DamagedError(
+            f"{path} is {'empty' if path.exists() else 'not there'}, and beside it lies its log {log.name}, which may "
+            "hold what it lacks. Nothing was touched. Put the file back beside it; for a backup, or to begin with "
+            f"nothing, move {log.name} and {path.name}-shm away first"
+        )
 
 
 def _refuse_foreign_log(path: Path, log: Path, opened_before: int | None) -> None:
@@ -422,8 +453,8 @@ def _lock_file_itself(path: Path) -> int:
 def _read_lock(fd: int) -> dict[str, object]:
     try:
         found = json.loads(os.pread(fd, 4096, 0))
-    except ValueError:
-        return {}  # new, or killed while writing it
+    except (ValueError, RecursionError):
+        return {}  # new, or killed while writing it, or damaged
     return found if isinstance(found, dict) else {}
 
 
@@ -437,11 +468,12 @@ def _holder(fd: int) -> str:
 def _generation_beside(fd: int) -> int | None:
     """The generation that the lock file says was opened last; None when it says none."""
     generation = _read_lock(fd).get("generation")
-    return generation if isinstance(generation, int) else None
+    return generation if type(generation) is int and 0 <= generation <= _GENERATION_MAX else None
 
 
 def _sign_lock(fd: int, generation: int) -> None:
     text = json.dumps({"pid": os.getpid(), "program": Path(sys.argv[0]).name, "generation": generation})
     # padded, so that a shorter text leaves nothing of a longer one behind, and one write is enough
     os.pwrite(fd, text.ljust(512).encode(), 0)
+    os.ftruncate(fd, 512)  # what else was in it was not ours, and would make it unreadable for ever
     os.fsync(fd)

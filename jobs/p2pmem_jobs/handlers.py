@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 R = TypeVar("R")
 KIND_CHARACTERS_MAX = 64
+FACTOR_MAX = 1_000
+CAP_S_MAX = 10 * 365 * 86_400.0
 
 
 @unique
@@ -66,8 +68,12 @@ class RetryPolicy:
     unknown_runs: int = 3
 
     def __post_init__(self) -> None:
-        if self.first_s < 0 or self.factor < 1 or self.cap_s < self.first_s or not 0 <= self.jitter <= 1:
-            raise MisuseError(f"{self}: first_s >= 0, factor >= 1, cap_s >= first_s, and jitter from 0 to 1")
+        if not (0 <= self.first_s <= self.cap_s <= CAP_S_MAX and 1 <= self.factor <= FACTOR_MAX):
+            raise MisuseError(
+                f"{self}: first_s >= 0, factor from 1 to {FACTOR_MAX}, and cap_s from first_s to {CAP_S_MAX:.0f}"
+            )
+        if not 0 <= self.jitter <= 1:
+            raise MisuseError(f"{self}: jitter is from 0 to 1")
         if self.transient_runs < 1 or self.unknown_runs < 1:
             raise MisuseError(f"{self}: a job has at least one run")
 
@@ -80,7 +86,7 @@ class RetryPolicy:
         """How long to wait after that many failed runs. `fraction`, from 0 to 1, is the random part."""
         assert failures >= 1
         assert 0 <= fraction <= 1
-        # 64 doublings are far beyond any cap, and a float does not overflow
+        # 64 doublings are far beyond any cap, and a float does not overflow, by FACTOR_MAX neither
         delay_s = min(self.cap_s, self.first_s * self.factor ** min(failures - 1, 64))
         return round(delay_s * (1 - self.jitter * fraction) * 1000)
 
@@ -115,9 +121,9 @@ def make_handler(
     """Checks all that can be checked before there is a job. Errors: `MisuseError`, saying what to change."""
     if not kind or len(kind) > KIND_CHARACTERS_MAX or not kind.isprintable():
         raise MisuseError(f"a kind is 1 to {KIND_CHARACTERS_MAX} printable characters, not {kind!r}")
-    if version < 1 or any(accepted < 1 for accepted in accepts):
+    if any(type(each) is not int or each < 1 for each in (version, *accepts)):
         raise MisuseError(f"{kind}: versions count from 1")
-    if concurrency < 1:
+    if type(concurrency) is not int or concurrency < 1:
         raise MisuseError(f"{kind}: a concurrency of {concurrency} would run nothing; use pause() for that")
     args_type, returns = _types(fn, kind)
     return Handler(kind, version, frozenset({version, *accepts}), fn, args_type, returns, retry, classify, concurrency)

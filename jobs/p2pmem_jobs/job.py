@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import trio
 
 from . import codec, reading, tables, work
-from .errors import JobCancelledError, JobFailedError, JobOutcomeUnknownError, JobWithoutResultError
+from .errors import ClosedError, JobCancelledError, JobFailedError, JobOutcomeUnknownError, JobWithoutResultError
 from .records import Ended, Event, JobRecord, NewJob, Progress
 from .signals import Listener
 from .states import FINAL, State
@@ -40,7 +40,8 @@ class Job(Generic[R]):
         """Waits until the job has ended, and returns its result.
 
         Errors: `JobFailedError`, `JobCancelledError`, `JobOutcomeUnknownError`, each with the reason;
-        `JobWithoutResultError` when a person said that it succeeded; `NotFoundError`.
+        `JobWithoutResultError` when a person said that it succeeded; `NotFoundError`; `ClosedError` when the queue was
+        drained or left before the job had ended, which it does when a queue is run on the file again.
 
         Cancellation: at any time; the job goes on.
         """
@@ -50,6 +51,10 @@ class Job(Generic[R]):
                 ended = self._look() if self.must_look else self.ended
                 if ended is not None:
                     return self._result_of(ended)
+                if self._queue.has_stopped:
+                    raise ClosedError(
+                        f"the queue has stopped; job {self.id} has not ended, and goes on with the next one"
+                    )
                 await listener.wait()
 
     def _look(self) -> Ended | None:

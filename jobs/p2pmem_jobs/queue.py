@@ -73,6 +73,7 @@ class Queue:
         self._handlers: dict[str, Handler[Any, Any]] = {}
         self._dispatcher: Dispatcher | None = None
         self._is_open = False
+        self.has_stopped = False  # drained, or no longer run: no job of it ends any more
         self._changed = Signal()
         self._signals = Signals()  # of every change of a job
         self._ends = Signals()  # of those after which it may have ended
@@ -148,6 +149,7 @@ class Queue:
                 if not drained:
                     with trio.CancelScope(shield=True):
                         await dispatcher.stop_all(stop_s)
+                self._stopped()
 
     def _make_dispatcher(self) -> Dispatcher:
         return Dispatcher(
@@ -182,7 +184,13 @@ class Queue:
         cancellation. Mostly there are none; where there are, `run` cannot end before them. The log names them; they run
         again after the next start.
         """
-        return await self._running().drain(within_s, stop_s)
+        left = await self._running().drain(within_s, stop_s)
+        self._stopped()
+        return left
+
+    def _stopped(self) -> None:
+        self.has_stopped = True
+        self._ends.notify_all()  # who waits for a job that did not end is told that it will not, here
 
     def _running(self) -> Dispatcher:
         if self._dispatcher is None or not self._is_open:
@@ -413,13 +421,13 @@ class Queue:
         return self._database.read(lambda c: reading.list_jobs(c, LIVE, conditions, 2**63 - 1, 100))
 
     def story(self, job_id: str) -> Story:
-        """All that is known of a job. Errors: `NotFoundError`."""
+        """All that is known of a job; of its changes the last 1,000. Errors: `NotFoundError`."""
 
         def read(connection: sqlite3.Connection) -> Story:
             job = reading.get_job(connection, job_id)
             return Story(
                 job,
-                tuple(reading.events_after(connection, 0, job_id, None, limit=1_000)),
+                tuple(reading.last_events_of(connection, job_id, limit=1_000)),
                 reading.steps_of(connection, job.seq),
                 reading.effects_of(connection, job.seq),
                 reading.children_of(connection, job_id),
@@ -463,13 +471,8 @@ class Queue:
 
     async def sweep(self) -> int:
         """Forgets ended jobs by the retention; returns how many. The queue does it by itself now and then."""
-        now_ms = self.clock.now_ms()
         keep = self._retention
-        before_ms = {
-            State.SUCCEEDED: now_ms - round(keep.succeeded_s * 1000),
-            State.FAILED: now_ms - round(keep.failed_s * 1000),
-            State.CANCELLED: now_ms - round(keep.cancelled_s * 1000),
-        }
+        before_ms = keep.before_ms(self.clock.now_ms())
         forgotten = 0
         # Mostly there is nothing to forget, and a look costs less than a transaction.
         if not self._database.read(lambda c: recovery.to_forget(c, before_ms, keep.ended_jobs, 1)):

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from .errors import NotFoundError
+from .errors import DamagedError, NotFoundError
 from .records import EffectRecord, Event, JobRecord, StepRecord
 from .states import State, in_states
 
@@ -22,8 +22,18 @@ _STATE_COLUMN = 5
 
 def _record(row: Sequence[Any]) -> JobRecord:
     values = [*row]
-    values[_STATE_COLUMN] = State(values[_STATE_COLUMN])
+    values[_STATE_COLUMN] = _state(values[_STATE_COLUMN])
     return JobRecord(*values)
+
+
+def _state(text: str) -> State:
+    try:
+        return State(text)
+    except ValueError:
+        raise DamagedError(
+            f"a job is in the state {text!r}, and there is none of that name: the file is damaged. Nothing was mended. "
+            "Keep a copy of it, then restore a backup"
+        ) from None
 
 
 def fact(connection: sqlite3.Connection, name: str) -> int:
@@ -63,9 +73,19 @@ def events_after(
         [value for value in (number, job_id, kind, limit) if value is not None],
     )
     return [
-        Event(number, id_, of, at_ms, attempt, State(state), why)
+        Event(number, id_, of, at_ms, attempt, _state(state), why)
         for number, id_, of, at_ms, attempt, state, why in rows
     ]
+
+
+def last_events_of(connection: sqlite3.Connection, job_id: str, limit: int) -> list[Event]:
+    """The last changes of a job, oldest first."""
+    row = connection.execute(
+        "SELECT number FROM job_event WHERE job = (SELECT seq FROM job WHERE id = ?)"
+        " ORDER BY number DESC LIMIT 1 OFFSET ?",
+        (job_id, limit),
+    ).fetchone()
+    return events_after(connection, 0 if row is None else row[0], job_id, None, limit)
 
 
 def last_event_number(connection: sqlite3.Connection) -> int:

@@ -97,7 +97,7 @@ class EffectRecord:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """All that is known of a job: itself, its changes, steps and effects, and the jobs it submitted."""
+    """All that is known of a job: itself, its last 1,000 changes, steps and effects, and the jobs it submitted."""
 
     job: JobRecord
     events: tuple[Event, ...]
@@ -164,20 +164,23 @@ class NewJob:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A job that is now running."""
+    """A job that is now running.
+
+    args, done: as the file has them, to be decoded by its run. Where they are damaged that run fails, and no other.
+    """
 
     seq: int
     id: str
     kind: str
     version: int
-    args: str
+    args: bytes
     attempt: int
     failures: int
     deadline_ms: int | None
     owner: str | None
     look_first: bool
     has_work: bool  # there may be steps and effects of earlier runs
-    done: Mapping[str, str]  # results of their steps, by name
+    done: Mapping[str, bytes]  # results of their steps, by name
 
 
 @dataclass(frozen=True, slots=True)

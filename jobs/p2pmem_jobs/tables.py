@@ -239,7 +239,8 @@ def claim(connection: sqlite3.Connection, now_ms: int, room: dict[str, int], tot
     found: list[tuple[Any, ...]] = []
     for kind in room:
         found += connection.execute(
-            "SELECT -priority, seq, id, kind, version, args, attempt + 1, failures, deadline_ms, owner, look_first,"
+            "SELECT -priority, seq, id, kind, version, CAST(args AS BLOB), attempt + 1, failures, deadline_ms, owner,"
+            " look_first,"
             " attempt > 0 OR retry_of IS NOT NULL"
             " FROM job WHERE state = 'queued' AND ready = 1 AND parked IS NULL AND kind = ?"
             " ORDER BY priority DESC, seq LIMIT ?",
@@ -318,9 +319,10 @@ def end_run(
     """Ends a job for good, as `to`; as `outcome_unknown` when an effect is under way and the run did not succeed."""
     if to is not State.SUCCEEDED:
         keys = effects_under_way(connection, claimed.seq)
+        if len(keys) > (to is State.OUTCOME_UNKNOWN):  # that reason tells of one already
+            reason = f"{reason}; it is not known whether {', '.join(keys)} happened"
         if keys:
             to = State.OUTCOME_UNKNOWN
-            reason = f"{reason}; it is not known whether {', '.join(keys)} happened"
     move(connection, claimed.seq, claimed.attempt, to, at_ms, reason, result)
     return Ended(to, reason, result)
 

@@ -27,9 +27,9 @@ def require_current(connection: sqlite3.Connection, claimed: Claimed) -> None:
         raise StaleAttemptError(f"attempt {claimed.attempt} of job {claimed.id} is over; it may write nothing more")
 
 
-def step_results(connection: sqlite3.Connection, seq: int) -> dict[str, str]:
+def step_results(connection: sqlite3.Connection, seq: int) -> dict[str, bytes]:
     """The results of the steps that are done, by name."""
-    return dict(connection.execute("SELECT name, result FROM job_step WHERE job = ?", (seq,)).fetchall())
+    return dict(connection.execute("SELECT name, CAST(result AS BLOB) FROM job_step WHERE job = ?", (seq,)).fetchall())
 
 
 def store_step(

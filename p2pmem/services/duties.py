@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import trio
-from p2pmem_jobs import FullError, Job, JobEndedBadlyError, Queue
+from p2pmem_jobs import ClosedError, FullError, Job, JobEndedBadlyError, Queue
 from p2pmem_protocol.bodies import Ack
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.evidence import Decision
@@ -274,7 +274,7 @@ class Duties:
         """One of a proposer's reviews has ended, however: others of its proposals may be looked at."""
         try:
             await job.result()
-        except JobEndedBadlyError as error:
+        except (JobEndedBadlyError, ClosedError) as error:  # or the node stops, and it goes on at the next start
             log.info("review.ended", extra={"why": str(error)})
         self._running.discard(job.id)
         self._under_review[proposer] -= 1

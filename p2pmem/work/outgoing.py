@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import trio
-from p2pmem_jobs import Context, ErrorClass, JobRecord, RetryPolicy, Submission, classify
+from p2pmem_jobs import Context, ErrorClass, JobRecord, RetryPolicy, StaleAttemptError, Submission, classify
 from p2pmem_protocol.content import Content
 from p2pmem_protocol.envelope import Item
 from p2pmem_protocol.errors import BugError, MisuseError, OutsideError, Reason, RefusedError
@@ -106,19 +106,30 @@ class Outgoing:
     def __init__(self, ledger: Ledger, admission: Admission) -> None:
         self._ledger = ledger
         self._admission = admission
+        self._unwritten: dict[tuple[str, str], Taken] = {}
+        """In the set in memory and not on disk, because the disk refused: by job and step, for the job's next run."""
 
     async def admit_step(self, ctx: Context, name: str, make: Callable[[], Ready]) -> InSet:
         """Sign by `make` and admit, as the step `name`. In a later run nothing is made and the stored result returns.
 
-        Deciding changes the memory and writing the disk, so nothing may come between them: a cancellation waits. What
-        was said before stands as it was said then, and its id is the result. Raises `NotAdmittedError` when the rules
-        of the graph refuse it; nothing has changed then.
+        Deciding changes the memory and writing the disk, so nothing may come between them: a cancellation waits. Where
+        the disk refuses, the next run writes what this one took; of a job that was cancelled in between, what it took
+        is written without it. What was said before stands as it was said then, and its id is the result. Raises
+        `NotAdmittedError` when the rules of the graph refuse it; nothing has changed then.
         """
         if ctx.is_done(name):
             return await ctx.step_rows(name, _never, returns=InSet)
+        key = (ctx.job_id, name)
         with trio.CancelScope(shield=True):
-            taken = self.take(make())
-            in_set = await ctx.step_rows(name, taken.write, returns=InSet, after=taken.tell)
+            taken = self._unwritten.pop(key, None) or self.take(make())
+            try:
+                in_set = await ctx.step_rows(name, taken.write, returns=InSet, after=taken.tell)
+            except StaleAttemptError:
+                await self._ledger.database.write(taken.write, taken.tell, shield=True)
+                raise
+            except Exception:
+                self._unwritten[key] = taken
+                raise
         return in_set
 
     def take(self, ready: Ready) -> Taken:

@@ -18,7 +18,7 @@ from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.limits import DAY_MS
 from p2pmem_protocol.names import Address, AssetKey, GraphId, VersionKey
-from p2pmem_protocol.records import AckRecord
+from p2pmem_protocol.records import AckRecord, SealedRecord
 from p2pmem_protocol.view import Anchored, asset_view, copies
 
 from p2pmem.exchange.holdings import OWN
@@ -177,10 +177,18 @@ class SharingJobs:
 
     def _shared_result(self, graph: LedgerGraph, key: AssetKey, envelope: bytes) -> SharedResult:
         """The result again after a crash between the step and the end of the job."""
-        own = self._drafting.latest_own(graph.id, key)
-        assert own is not None
+        version = self._version_said(graph, key, envelope)
         record = graph.set.record(envelope)
-        return SharedResult(str(key), own.version, own.root, envelope, record.ends_at_ms if record else 0)
+        return SharedResult(str(key), version.version, version.root, envelope, record.ends_at_ms if record else 0)
+
+    def _version_said(self, graph: LedgerGraph, key: AssetKey, envelope: bytes) -> VersionKey:
+        """The version that an envelope of ours shared or published: there may be newer ones since."""
+        record = graph.set.record(envelope)
+        if isinstance(record, SealedRecord):
+            return record.key
+        own = self._drafting.latest_own(graph.id, key)  # the envelope is gone: all that is known is what was sealed
+        assert own is not None
+        return VersionKey(key.author, key.name, own.version, own.root)
 
     def expiry(self, graph: LedgerGraph, ttl_ms: int | None) -> int:
         """When what is shared now ends. Raises `MisuseError` for a life that the graph does not allow."""
@@ -226,8 +234,7 @@ class SharingJobs:
         key = AssetKey(Address(args.agent), args.name)
         if ctx.is_done("admit"):
             done = await self._outgoing.admit_step(ctx, "admit", _nothing)
-            own = self._drafting.latest_own(graph.id, key)
-            assert own is not None
+            version = self._version_said(graph, key, done.id)
         else:
             sealed = await self._drafting.ready(graph, key)
             own = sealed.own
@@ -235,12 +242,12 @@ class SharingJobs:
             done = await self._outgoing.admit_step(
                 ctx, "admit", lambda: self._signed(graph, key, sealed, Kind.PUBLISH, 0)
             )
-        version = VersionKey(key.author, key.name, own.version, own.root)
-        await self._wait_acks(ctx, graph, own.root)
+            version = VersionKey(key.author, key.name, own.version, own.root)
+        await self._wait_acks(ctx, graph, version.root)
         transaction, block = await self._wait_anchored(ctx, graph, version)
         await self._finalize(ctx, graph, version)
-        acks = len(copies(graph.set, own.root, self._ledger.clock.now_ms()))
-        return PublishedResult(str(key), own.version, own.root, done.id, acks, transaction, block)
+        acks = len(copies(graph.set, version.root, self._ledger.clock.now_ms()))
+        return PublishedResult(str(key), version.version, version.root, done.id, acks, transaction, block)
 
     async def _wait_acks(self, ctx: Context, graph: LedgerGraph, root: bytes) -> None:
         def needed() -> int:

@@ -1,0 +1,50 @@
+"""What is in the set in memory is on disk, also when the disk refused it at first or its job was cancelled."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+from p2pmem_devnet.cluster import Cluster
+from p2pmem_jobs import StaleAttemptError
+
+from p2pmem.ledger.batch import Batch
+from p2pmem.ledger.ledger import Ledger
+
+FULL = sqlite3.OperationalError("database or disk is full")
+FULL.sqlite_errorcode = sqlite3.SQLITE_FULL
+
+
+def items_on_disk(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("SELECT count(*) FROM item").fetchone()[0])
+
+
+@pytest.mark.cluster(n=2)
+@pytest.mark.parametrize("error", [FULL, StaleAttemptError("the job was cancelled meanwhile")])
+async def test_a_statement_whose_write_was_refused_once_is_not_lost(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    ada, bo = cluster.nodes
+    asset = await ada.share("ex:a ex:b ex:c .")
+    await cluster.settled()
+    write_rows = Ledger.write_rows
+    refused: list[Exception] = []
+
+    def refuse_once(ledger: Ledger, connection: sqlite3.Connection, batch: Batch) -> int:
+        if ledger is bo.inside.ledger and batch.items and not refused:
+            refused.append(error)
+            raise error
+        return write_rows(ledger, connection, batch)
+
+    monkeypatch.setattr(Ledger, "write_rows", refuse_once)
+    await bo.endorse(asset)
+    await cluster.settled()
+    assert refused
+    assert bo.inside.ledger.database.read(items_on_disk) == 2
+    await cluster.crash(bo)
+    await cluster.restart(bo)
+    await cluster.settled()
+    for node in (ada, bo):
+        view = node.view(asset)
+        assert view is not None
+        assert len(view.trust.endorsements) == 1
