@@ -204,7 +204,10 @@ async def open_node(
         await stack.enter_async_context(queue.run(drain_s=DRAIN_S))
         await built.start_after_queue(nursery)
         log.info("node.ready", extra={"peer": net.peer_id, "graphs": len(ledger.graphs)})
-        yield built.node
+        try:
+            yield built.node
+        finally:
+            database.let_go()
 
 
 class _Built:

@@ -176,10 +176,11 @@ class Context:
         *,
         returns: Any = codec.UNDECLARED,
         after: Callable[[T], object] | None = None,
+        owed: bool = False,
     ) -> T:
         """A step that writes rows: they and its result are committed in one transaction, or neither is.
 
-        `fn` and `after` are those of `Database.write`; in a later run neither is called. Otherwise like `step`.
+        `fn`, `after` and `owed` are those of `Database.write`; in a later run nothing is called. Otherwise like `step`.
         """
         stored = await self._begin(name)
         declared = _declared(fn, returns)
@@ -194,7 +195,7 @@ class Context:
             return result
 
         self._crash_at(name, "before")
-        result = await self._database.write(write, after)
+        result = await self._database.write(write, after, owed=owed)
         self._crash_at(name, "after")
         return result
 

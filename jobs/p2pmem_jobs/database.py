@@ -13,10 +13,12 @@ What a write may count on:
 
     queued --taken into a group--> begun --committed, or failed--> ended
     queued --caller cancelled--> withdrawn
+    begun --refused by the disk, and owed--> queued, before all others
 """
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import threading
 from collections import deque
@@ -26,7 +28,7 @@ from dataclasses import dataclass
 from enum import Enum, unique
 from pathlib import Path
 from types import CoroutineType
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import trio
 
@@ -35,6 +37,11 @@ from .errors import BugError, ClosedError, DiskError, MisuseError, OutsideError
 from .files import MEMORY, Files, map_sqlite_error, map_sqlite_errors, open_files
 from .plain_nursery import open_plain_nursery
 from .schema import Migration, apply_migrations
+
+log = logging.getLogger(__name__)
+
+TRIED_AGAIN_S: Final = 1.0
+"""How long what the disk refused waits for the next try."""
 
 T = TypeVar("T")
 Write = Callable[[sqlite3.Connection], T]
@@ -106,14 +113,16 @@ class _State(Enum):
 
 
 class _Operation(Generic[T]):
-    """A write, from its caller to its commit. `alone` ones run outside a transaction (checkpoint, compact)."""
+    """A write, from its caller to its commit. `alone` ones run outside a transaction (checkpoint, compact); one that is
+    `owed` is tried again where the disk refuses."""
 
-    __slots__ = ("after", "alone", "error", "fn", "result", "state", "task")
+    __slots__ = ("after", "alone", "error", "fn", "owed", "result", "state", "task")
 
-    def __init__(self, fn: Write[T], after: Callable[[T], object] | None, alone: bool) -> None:
+    def __init__(self, fn: Write[T], after: Callable[[T], object] | None, *, alone: bool, owed: bool = False) -> None:
         self.fn = fn
         self.after = after
         self.alone = alone
+        self.owed = owed
         self.state = _State.QUEUED
         self.task: trio.lowlevel.Task | None = None
         self.error: BaseException | None = None
@@ -136,6 +145,8 @@ class Database:
         self._room = trio.Semaphore(limits.waiting_operations)
         self._idle: trio.lowlevel.Task | None = None
         self._closing = False  # no new writes
+        self._lets_go = False
+        self._try_again = trio.Event()
         self._closed = False  # no new reads either
         self._broken: str | None = None
         self._slow = trio.Semaphore(limits.slow_readers)
@@ -168,7 +179,9 @@ class Database:
 
     # Writing
 
-    async def write(self, fn: Write[T], after: Callable[[T], object] | None = None, *, shield: bool = False) -> T:
+    async def write(
+        self, fn: Write[T], after: Callable[[T], object] | None = None, *, shield: bool = False, owed: bool = False
+    ) -> T:
         """Runs `fn(connection)` in the next transaction; returns its result once that is durable.
 
         `fn` runs in the writer's thread: it uses the connection and its own values, nothing else. It does not commit,
@@ -181,8 +194,18 @@ class Database:
 
         Cancellation: a write that waits is withdrawn. One that has begun is waited for, and its result is returned.
         With `shield` it is never withdrawn: for what has to be stored in any case.
+
+        With `owed`, too; and where the disk refuses it waits, and is tried again until it is stored: for what the
+        caller has changed in memory already. Writes stay in their order meanwhile; those that are not owed are told at
+        each try. It ends with the error after `let_go`, and when the database closes.
         """
-        return await self._submit(_Operation(fn, after, alone=False), shield)
+        return await self._submit(_Operation(fn, after, alone=False, owed=owed), shield or owed)
+
+    def let_go(self) -> None:
+        """From now on nothing is tried again: whoever owes a write is told what the disk says. For the end of a process
+        whose memory is not needed any more."""
+        self._lets_go = True
+        self._try_again.set()
 
     async def _submit(self, operation: _Operation[T], shield: bool = False) -> T:
         if not shield:
@@ -252,9 +275,33 @@ class Database:
         except Exception as error:
             for operation in group:
                 operation.error = OutsideError(f"{self._files.name}: the writer could not run: {error!r}")
-        self._end_group(group)
+        refused = [operation for operation in group if self._is_to_be_tried_again(operation)]
+        if refused:
+            self._put_back(refused)
+        self._end_group([operation for operation in group if operation.state is _State.BEGUN])
         if self._broken is not None:
             raise DiskError(self._broken)
+        if refused:
+            log.warning("database.refused", extra={"owed": len(refused)})
+            with trio.move_on_after(TRIED_AGAIN_S):
+                await self._try_again.wait()
+
+    def _is_to_be_tried_again(self, operation: _Operation[Any]) -> bool:
+        is_refused = operation.owed and isinstance(operation.error, OutsideError)
+        return is_refused and self._broken is None and not self._lets_go
+
+    def _put_back(self, refused: list[_Operation[Any]]) -> None:
+        """First again in the queue, in their order. Who waits behind them and owes nothing is told of the disk."""
+        error = refused[0].error
+        behind = [operation for operation in self._queue if not operation.owed]
+        for operation in behind:
+            self._queue.remove(operation)
+            operation.state = _State.BEGUN
+            operation.error = DiskError(str(error))
+        for operation in refused:
+            operation.state, operation.error = _State.QUEUED, None
+        self._queue.extendleft(reversed(refused))
+        self._end_group(behind)
 
     def _turn_away_waiting(self) -> None:
         """After a bug ended the writer: whoever waits is told, and hangs nowhere."""
@@ -338,6 +385,8 @@ class Database:
             if not connection.in_transaction:
                 raise  # the disk is full, and SQLite has taken back the whole transaction
             operation.error = map_sqlite_error(error, self._files.name)
+            if self._is_to_be_tried_again(operation):
+                raise  # nothing that comes after it may be stored before it
             connection.execute(_ROLLBACK_TO)
         if not connection.in_transaction:
             raise BugError(f"{operation.fn!r} ended the transaction of its group")
@@ -454,6 +503,7 @@ class Database:
 
     def _close_to_writes(self) -> None:
         self._closing = True
+        self.let_go()
         self._wake_writer()
 
 

@@ -34,4 +34,4 @@ class LedgerBans:
                 row = (peer, ban.until_ms, ban.reason, ban.times, ban.last_ms)
                 connection.execute("INSERT OR REPLACE INTO ban VALUES (?, ?, ?, ?, ?)", row)
 
-        await self._database.write(write)
+        await self._database.write(write, owed=True)

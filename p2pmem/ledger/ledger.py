@@ -173,11 +173,14 @@ class Ledger:
 
     # Writing
 
-    async def commit(self, batch: Batch, also: Callable[[sqlite3.Connection], object] | None = None) -> None:
+    async def commit(
+        self, batch: Batch, also: Callable[[sqlite3.Connection], object] | None = None, *, owed: bool = True
+    ) -> None:
         """Write a batch, with `also` in the same transaction, and tell. Returns when it is on disk.
 
-        The set in memory has changed already, so a cancellation waits: what is in the set and not on disk would be
-        relayed to nobody and lost with the next start.
+        The set in memory has changed already, so a cancellation waits, and a disk that refuses is asked until it takes
+        it: what is in the set and not on disk would be relayed to nobody and lost with the next start. Where nothing
+        has changed yet it is not `owed`: then it raises what the disk says.
         """
 
         def write(connection: sqlite3.Connection) -> int:
@@ -185,7 +188,7 @@ class Ledger:
                 also(connection)
             return self.write_rows(connection, batch)
 
-        await self.database.write(write, lambda position: self.tell(batch, position), shield=True)
+        await self.database.write(write, lambda position: self.tell(batch, position), shield=True, owed=owed)
 
     def write_rows(self, connection: sqlite3.Connection, batch: Batch) -> int:
         """Write a batch inside somebody's transaction; `tell` is due after its commit."""

@@ -131,7 +131,7 @@ class Drafting:
             version = self.previous(graph, key).version + 1
             batch.step(graph.id, key, version, Transition.CREATE if version == 1 else Transition.UPDATE, agent, None)
         batch.event(graph.id, "drafted", [key])
-        await self._ledger.commit(batch, lambda connection: drafts.write_draft(connection, draft))
+        await self._ledger.commit(batch, lambda connection: drafts.write_draft(connection, draft), owed=False)
         return Written(draft, read.warnings)
 
     async def read(self, graph: LedgerGraph, agent: Address, name: str, data: bytes, how: Reading) -> Read:
@@ -207,7 +207,7 @@ class Drafting:
         sealed = replace(draft, seal=signed, sealed_hash=unsealed.content_hash, updated_ms=self._ledger.clock.now_ms())
         batch = Batch(sealed.updated_ms, SELF)
         batch.event(graph.id, "sealed", [key])
-        await self._ledger.commit(batch, lambda connection: drafts.write_draft(connection, sealed))
+        await self._ledger.commit(batch, lambda connection: drafts.write_draft(connection, sealed), owed=False)
         return sealed
 
     async def ready(self, graph: LedgerGraph, key: AssetKey) -> Ready:
@@ -288,7 +288,7 @@ class Drafting:
         version = self.previous(graph, key).version + 1
         batch.step(graph.id, key, version, Transition.DISCARD, key.author, None)
         batch.event(graph.id, "discarded", [key])
-        await self._ledger.commit(batch, lambda connection: drafts.delete_draft(connection, graph.id, key))
+        await self._ledger.commit(batch, lambda connection: drafts.delete_draft(connection, graph.id, key), owed=False)
 
 
 def default_base(graph: LedgerGraph, agent: Address, name: str) -> str:

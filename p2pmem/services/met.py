@@ -61,7 +61,7 @@ class MetMembers:
                 (graph, PEERS_OF_GRAPH_MAX),
             )
 
-        await self._ledger.database.write(write)
+        await self._ledger.database.write(write, owed=True)
 
     def dial(self) -> None:
         """Dial some of those met in each graph, as many as make a small graph whole; they know the others."""

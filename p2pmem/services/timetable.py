@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import trio
-from p2pmem_jobs import Blocking, Clock
+from p2pmem_jobs import Blocking, Clock, OutsideError as NotStoredError
 from p2pmem_jobs.scheduling import TrioScheduler
 from p2pmem_protocol.errors import OutsideError
 
@@ -53,5 +53,5 @@ async def run_timetable(
 async def _attempt(chore: Chore) -> None:
     try:
         await chore.do()
-    except OutsideError as error:
+    except (OutsideError, NotStoredError) as error:
         log.warning("chore.failed", extra={"chore": chore.name, "why": str(error)})

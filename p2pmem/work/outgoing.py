@@ -106,29 +106,23 @@ class Outgoing:
     def __init__(self, ledger: Ledger, admission: Admission) -> None:
         self._ledger = ledger
         self._admission = admission
-        self._unwritten: dict[tuple[str, str], Taken] = {}
-        """In the set in memory and not on disk, because the disk refused: by job and step, for the job's next run."""
 
     async def admit_step(self, ctx: Context, name: str, make: Callable[[], Ready]) -> InSet:
         """Sign by `make` and admit, as the step `name`. In a later run nothing is made and the stored result returns.
 
         Deciding changes the memory and writing the disk, so nothing may come between them: a cancellation waits. Where
-        the disk refuses, the next run writes what this one took; of a job that was cancelled in between, what it took
-        is written without it. What was said before stands as it was said then, and its id is the result. Raises
+        the disk refuses, it is asked until it takes it; of a job that was cancelled in between, what it took is written
+        without it. What was said before stands as it was said then, and its id is the result. Raises
         `NotAdmittedError` when the rules of the graph refuse it; nothing has changed then.
         """
         if ctx.is_done(name):
             return await ctx.step_rows(name, _never, returns=InSet)
-        key = (ctx.job_id, name)
         with trio.CancelScope(shield=True):
-            taken = self._unwritten.pop(key, None) or self.take(make())
+            taken = self.take(make())
             try:
-                in_set = await ctx.step_rows(name, taken.write, returns=InSet, after=taken.tell)
+                in_set = await ctx.step_rows(name, taken.write, returns=InSet, after=taken.tell, owed=True)
             except StaleAttemptError:
-                await self._ledger.database.write(taken.write, taken.tell, shield=True)
-                raise
-            except Exception:
-                self._unwritten[key] = taken
+                await self._ledger.database.write(taken.write, taken.tell, owed=True)
                 raise
         return in_set
 
@@ -168,7 +162,7 @@ class Outgoing:
             for it, what in zip(taken, done, strict=True):
                 it.tell(what)
 
-        await self._ledger.database.write(write, tell, shield=True)
+        await self._ledger.database.write(write, tell, owed=True)
 
     def _error_of(self, item: Item, refused: RefusedError) -> MisuseError:
         if refused.reason is Reason.NOT_LISTED:

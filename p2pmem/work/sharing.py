@@ -14,7 +14,7 @@ from p2pmem_jobs import Context, Handler, JobRecord, Queue
 from p2pmem_protocol.authoring import may_publish, may_share
 from p2pmem_protocol.content import Content
 from p2pmem_protocol.envelope import Envelope
-from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.errors import MisuseError, counted
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.limits import DAY_MS
 from p2pmem_protocol.names import Address, AssetKey, GraphId, VersionKey
@@ -166,7 +166,7 @@ class SharingJobs:
             taken.tell(done[0])
             submission.announce_done(done[1])
 
-        _, record = await self._ledger.database.write(write, after, shield=True)
+        _, record = await self._ledger.database.write(write, after, owed=True)
         return record
 
     def _may_share(self, graph: LedgerGraph, key: AssetKey, sealed: Sealed, ttl_ms: int | None) -> int:
@@ -262,7 +262,7 @@ class SharingJobs:
                 "acks",
                 lambda: promised() >= needed(),
                 on=changed,
-                detail=lambda: f"{promised()} members promised to keep it, {needed()} are needed",
+                detail=lambda: f"{counted(promised(), 'member')} promised to keep it, needed: {needed()}",
             )
 
     async def _wait_anchored(self, ctx: Context, graph: LedgerGraph, version: VersionKey) -> tuple[bytes | None, int]:

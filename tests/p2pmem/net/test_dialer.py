@@ -95,7 +95,7 @@ async def test_sessions_that_end_soon_again_and_again_begin_less_and_less_often(
         await trio.sleep(lasts_s)
 
     async with fabric.network("me") as me, fabric.network("you") as you, trio.open_nursery() as nursery:
-        dialer = Dialer(me, ended_by_the_twin, random.Random(6), PeerLimits(longest_dial_pause_s=60.0))
+        dialer = Dialer(me, ended_by_the_twin, random.Random(6), PeerLimits(lasting_s=15.0))
         await nursery.start(dialer.run)
         address = you.addresses()[0]
         dialer.want(address)

@@ -60,7 +60,7 @@ async def test_a_publish_waits_for_the_promises_that_its_graph_asks_for(autojump
         await it.cluster.advance(seconds=5)
         for job in jobs:
             view = await it.ada.face.job(job.id, wait_ms=0)
-            assert (view.state, view.waiting_for) == ("waiting", "2 members promised to keep it, 3 are needed")
+            assert (view.state, view.waiting_for) == ("waiting", "2 members promised to keep it, needed: 3")
         await it.cluster.restart(it.dan)
         await it.cluster.settled()
         for job in jobs[:2]:

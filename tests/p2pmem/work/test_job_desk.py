@@ -290,7 +290,7 @@ async def test_a_verification_tells_whom_it_waits_for_and_until_when() -> None:
         assert (await face.job_story(job.id)).absent == ()
         published = await face.publish(graph, "x")
         assert [it.label for it in (await face.job_story(published.id)).absent] == ["Bob"]
-        assert published.waiting_for == "0 members promised to keep it, 1 are needed"
+        assert published.waiting_for == "0 members promised to keep it, needed: 1"
 
 
 async def test_whoever_was_here_and_went_was_last_seen_then(autojump_clock: MockClock) -> None:

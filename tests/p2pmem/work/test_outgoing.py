@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 import pytest
+import trio
 from p2pmem_devnet.cluster import Cluster
 from p2pmem_jobs import StaleAttemptError
 
@@ -48,3 +49,60 @@ async def test_a_statement_whose_write_was_refused_once_is_not_lost(
         view = node.view(asset)
         assert view is not None
         assert len(view.trust.endorsements) == 1
+
+
+@pytest.mark.cluster(n=2)
+async def test_a_disk_that_is_full_for_a_while_ends_no_node_and_keeps_memory_and_disk_equal(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada, bo = cluster.nodes
+    write_rows = Ledger.write_rows
+    is_full = True
+
+    def refuse(ledger: Ledger, connection: sqlite3.Connection, batch: Batch) -> int:
+        if is_full and batch.items:
+            raise FULL
+        return write_rows(ledger, connection, batch)
+
+    monkeypatch.setattr(Ledger, "write_rows", refuse)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ada.share, "ex:a ex:b ex:c .")
+        await cluster.advance(minutes=1)
+        assert [len(node.inside.ledger.named(cluster.graph).set) for node in cluster.nodes] == [1, 0]
+        assert [node.inside.ledger.database.read(items_on_disk) for node in cluster.nodes] == [0, 0]
+        is_full = False
+    await cluster.settled()
+    is_full = True
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bo.share, "ex:a ex:b ex:d .")
+        await cluster.advance(minutes=1)
+        is_full = False
+    await cluster.settled()
+    for node in cluster.nodes:
+        assert node.is_up
+        assert node.incarnation == 1
+        assert node.inside.ledger.database.read(items_on_disk) == 2
+
+
+@pytest.mark.cluster(n=2)
+async def test_a_peers_words_wait_for_room_on_the_disk_and_the_node_lives_on(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada, bo = cluster.nodes
+    write_rows = Ledger.write_rows
+    is_full = True
+
+    def refuse(ledger: Ledger, connection: sqlite3.Connection, batch: Batch) -> int:
+        if is_full and batch.items and ledger is bo.inside.ledger:
+            raise FULL
+        return write_rows(ledger, connection, batch)
+
+    monkeypatch.setattr(Ledger, "write_rows", refuse)
+    asset = await ada.share("ex:a ex:b ex:c .")
+    await cluster.advance(minutes=5)
+    assert bo.inside.ledger.database.read(items_on_disk) == 0
+    is_full = False
+    await cluster.settled()
+    assert bo.sees(asset)
+    assert bo.incarnation == 1
+    assert bo.inside.ledger.database.read(items_on_disk) == 1
