@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from p2pmem_jobs import Context, Happened, Looked, TransientError
@@ -42,19 +43,20 @@ async def transact(
 
     `found` looks for what is to be done: who did it does not matter. It is asked before a transaction is signed, the
     first one too. Raises `MisuseError` when the contract refuses it, `TransientError` when others took its nonce too
-    often.
+    often in one run; the next run signs again.
     """
-    for attempt in range(1, ATTEMPTS_MAX + 1):
+    signed = 0
+    for attempt in count(1):
         if not ctx.is_done(f"sign-{attempt}"):
             before = await chain.settled(found)
             if before is not None:
                 return before
+            if signed == ATTEMPTS_MAX:
+                break
+            signed += 1
         done = await _sign_and_send(ctx, chain, prepare, attempt)
         if done is not None:
             return done
-    last = await chain.settled(found)
-    if last is not None:
-        return last
     raise TransientError(f"{ATTEMPTS_MAX} transactions were overtaken by others of the same sender")
 
 

@@ -21,7 +21,7 @@ from p2pmem.chain.nonces import Nonces
 from p2pmem.chain.seam import Chain, Head, SendOutcome, SignedTransaction, TransactionFact, TransactionState
 from p2pmem.chain.transactions import Fees, sign
 from p2pmem.work.outgoing import RETRY, classify_error
-from p2pmem.work.transacting import OnChain, transact
+from p2pmem.work.transacting import ATTEMPTS_MAX, OnChain, transact
 
 PAYER = Account.from_key(keccak(text="payer"))
 START_MS = 1_800_000_000_000
@@ -48,6 +48,9 @@ class FakeChain:
     pool: Counter[bytes] = field(default_factory=Counter)
     prepared: int = 0
     nonces: Nonces = field(default_factory=Nonces)
+    lost: set[bytes] = field(default_factory=set)
+    overtaken: int = 0
+    """So many transactions to come lose their nonce to others of the sender."""
     before: OnChain | None = None
     """What somebody has done before."""
 
@@ -77,6 +80,11 @@ class FakeChain:
 
     async def wait_confirmed(self, transaction: SignedTransaction) -> TransactionFact:
         assert transaction.hash in self.pool, "nobody waits for what was never sent"
+        if self.overtaken:
+            self.overtaken -= 1
+            self.lost.add(transaction.hash)
+        if transaction.hash in self.lost:
+            return TransactionFact(TransactionState.REPLACED)
         return self._said(
             TransactionFact(TransactionState.MINED, transaction.hash, Head(7, b"\x07" * 32), 2, succeeded=True)
         )
@@ -108,6 +116,17 @@ async def until_unknown(job: Job[Done]) -> str:
             assert not job.record().ended, job.record()
             await trio.sleep(1)
     return job.record().error or ""
+
+
+async def test_a_job_whose_transactions_were_overtaken_many_times_signs_again(autojump_clock: MockClock) -> None:
+    chain = FakeChain(overtaken=2 * ATTEMPTS_MAX + 1)
+    async with running(chain) as queue:
+        job = await queue.submit("anchor", Put(bytes(32)))
+        with trio.fail_after(3_600):
+            done = await job.result()
+        assert done.block == 7
+        assert done.transaction not in chain.lost
+        assert job.record().attempt > 1
 
 
 @pytest.mark.parametrize("sent", [True, False])
