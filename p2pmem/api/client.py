@@ -35,6 +35,7 @@ from p2pmem.face import (
     MemberChange,
     NewGraph,
     NodeStatus,
+    NotFoundError,
     PreparedView,
     QueryAnswer,
     RecallAnswer,
@@ -371,7 +372,7 @@ class HttpFace:
 
     def _build(self, call: Call, arguments: dict[str, object]) -> httpx.Request:
         assert set(arguments) == set(call.arguments), f"{call.name} takes {', '.join(call.arguments)}"
-        path = call.path.format(**{name: quote(str(arguments[name]), safe="") for name in call.in_path})
+        path = call.path.format(**{name: _in_path(name, str(arguments[name])) for name in call.in_path})
         query = {name: encode_text(arguments[name]) for name in call.in_query if arguments[name] is not None}
         if call.file:
             data = cast("bytes", arguments[call.file])
@@ -398,6 +399,13 @@ class HttpFace:
                 return cast("T", decode(wanted, body, strict=False))
         status = body.get("status") if isinstance(body, dict) else None
         raise error_of(status if isinstance(status, int) else 500, body)
+
+
+def _in_path(name: str, text: str) -> str:
+    """A word of a path. One that would make it another path names nothing that there is."""
+    if text in ("", ".", "..") or "/" in text:
+        raise NotFoundError(f"there is no {name.replace('_', ' ')} {text!r}: nothing has such a name")
+    return quote(text, safe="")
 
 
 def _body(call: Call, arguments: dict[str, object]) -> dict[str, object]:
