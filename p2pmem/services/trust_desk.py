@@ -11,6 +11,7 @@ from p2pmem_protocol.content import check_canonical
 from p2pmem_protocol.envelope import Envelope, decode_item
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.evidence import Evidence, Verdict
+from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.join import Chain
 from p2pmem_protocol.names import AssetKey, VersionKey, hex_id
 from p2pmem_protocol.records import RetractRecord
@@ -255,7 +256,10 @@ def _lines_of(content: bytes) -> set[str]:
 
 
 def review_id(it: OpenReview) -> str:
-    return f"{it.subject.root.hex()}.{it.verifier}"
+    """Of one version in one graph: the same content under another name, or by another author, is another review."""
+    key = it.subject
+    version = f"{it.graph.hex()} {key.asset}@{key.version} {key.root.hex()}"
+    return f"{keccak256(version.encode()).hex()}.{it.verifier}"
 
 
 def _reference(key: VersionKey) -> str:

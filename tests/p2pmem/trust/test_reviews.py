@@ -201,6 +201,34 @@ async def test_one_review_takes_one_place_however_often_its_version_is_looked_at
         await cluster.settled()
 
 
+@pytest.mark.parametrize("other_graph", [False, True], ids=["of another author", "in another graph"])
+async def test_who_decides_on_one_review_says_nothing_of_another_with_the_same_content(
+    other_graph: bool, autojump_clock: MockClock
+) -> None:
+    async with scene() as it:
+        text = "ex:trial ex:lowers ex:ldl ."
+        copier, author, reader = sorted((it.bo, it.cy, it.dan), key=lambda node: node.address)
+        where = it.cluster.graph
+        if other_graph:
+            members = (NewMember(str(reader.address), ("verifier",), ""),)
+            where = (await author.face.found(NewGraph("other", members=members, m=1))).graph
+            await reader.face.join(await author.face.invite(where, roles=("reader",), uses=1, life_ms=60_000), label="")
+        shown = await author.share(text, graph=where)
+        await it.cluster.settled()
+        await author.start_verify(shown)
+        await it.cluster.settled()
+        (review,) = await reader.face.reviews()
+        copied = await copier.share(text, name="another")
+        await it.cluster.settled()
+        await copier.start_verify(copied)
+        await it.cluster.settled()
+        assert {each.reference for each in await reader.face.reviews()} == {shown.reference, copied.reference}
+        job = await reader.face.decide_review(review.id, approve=True, reason="")
+        await it.cluster.settled()
+        assert (job.reference, job.graph) == (shown.reference, where)
+        assert [each.reference for each in await reader.face.reviews()] == [copied.reference]
+
+
 # Policies that run something
 
 
