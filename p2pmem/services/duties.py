@@ -88,6 +88,7 @@ class Duties:
         """By proposer, what is looked at when it has room again."""
         self._changed: dict[tuple[GraphId, AssetKey], None] = {}
         self._looking = True  # at first, everything is to be looked at
+        self._submitting = trio.Lock()
         self._taken: list[AtOnce] = []
         """In the set in memory, and to be written before anything is waited for."""
 
@@ -282,10 +283,17 @@ class Duties:
         self._ledger.wake()
 
     async def submit(self, review: OpenReview, decision: Decision | None, reason: str) -> Job[SaidResult]:
-        """Give a verdict as a job: a person's `decision`, or None for the policy."""
+        """Give a verdict as a job: a person's `decision`, or None for the policy. While one decides, that is it.
+
+        One that has ended stands in no way: what it said goes with the version, and the version may come again.
+        """
         args = _args(review, decision, reason)
-        key = f"{review.verifier}:{review.quorum.hex()}:{review.subject}:{int(decision) if decision else 0}"
-        return await self._queue.submit(self._jobs.review, args, dedupe_key=keccak256(key.encode()).hex())
+        key = f"{review.verifier}:{review.quorum.hex()}:{args.subject}:{args.decision}"
+        owner = keccak256(key.encode()).hex()
+        async with self._submitting:
+            for record in self._queue.live_of(owner, "review"):
+                return self._queue.job(record.id)
+            return await self._queue.submit(self._jobs.review, args, owner=owner)
 
 
 def _with_room(proposers: list[Address], counted: Counter[Address]) -> Address | None:

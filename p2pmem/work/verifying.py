@@ -139,7 +139,7 @@ class VerifyingJobs:
 
         A job whose deadline is before `at_least_until_ms` does not stand in the way of a new one.
         """
-        owner = keccak256(f"{args.subject.graph.hex()}:{args.agent.hex()}:{args.subject.key}".encode()).hex()
+        owner = keccak256(f"{args.subject.graph.hex()}:{args.agent.hex()}:{args.subject}".encode()).hex()
         async with self._asking:
             for record in self._queue.live_of(owner, "verify"):
                 known = codec.decode(record.args, VerifyArgs)

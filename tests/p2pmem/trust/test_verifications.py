@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from p2pmem_devnet.cluster import days, minutes
+from p2pmem_devnet.cluster import days, hours, minutes
 from p2pmem_protocol.errors import MisuseError, Reason
 from p2pmem_protocol.evidence import Decision
 from p2pmem_protocol.trust import Trust
@@ -331,3 +331,24 @@ async def test_with_m_of_all_a_verifiers_own_things_are_partially_verified_at_mo
         assert view is not None
         assert (view.trust.level, view.trust.m, view.trust.n) == (Trust.PARTIALLY_VERIFIED, 3, 2)
         assert "PartiallyVerified at most" in view.trust.would_raise
+
+
+@pytest.mark.parametrize("policy", ["manual", "auto"])
+async def test_what_expired_with_its_verdicts_and_is_shared_again_is_verified_again(
+    policy: str, autojump_clock: MockClock
+) -> None:
+    async with scene(policy=policy) as it:
+        # by a job, as everything but what is small and judged by `auto`
+        text = "".join(f"ex:trial ex:n {n} .\n" for n in range(2_000))
+        for again in (text, None):
+            asset = await it.ada.share(again, name="trial", ttl=hours(2))
+            await it.cluster.settled()
+            job = await it.ada.start_verify(asset)
+            await it.cluster.settled()
+            for node in (it.bo, it.cy):
+                assert await node.decide(approve=True) == (policy == "manual")
+            await it.cluster.settled()
+            assert it.bo.trust(asset) is Trust.CONSENSUS_VERIFIED
+            assert (await it.ada.job(job)).state == "succeeded"
+            await it.cluster.advance(hours=3)
+            assert it.bo.trust(asset) is None
