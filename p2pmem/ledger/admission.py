@@ -152,7 +152,7 @@ class Admission:
         if not changes:
             return
         graph.changed(changes)
-        self._want_again(graph, changes.entered)
+        self._hold_again(graph, changes.entered, batch)
         batch.returned += [(graph.id, item_id) for item_id in changes.entered if item_id != new]
         batch.moved += [(graph.id, it.id, it.state) for it in (*changes.left, *changes.aside)]
         for departure in changes.left:
@@ -161,12 +161,20 @@ class Admission:
         assets: list[AssetKey | None] = [*sorted(changes.assets)]
         batch.event(graph.id, word, assets or [None])
 
-    def _want_again(self, graph: LedgerGraph, entered: Sequence[bytes]) -> None:
-        """What was over a quota for long is without its content when it finds room again."""
+    def _hold_again(self, graph: LedgerGraph, entered: Sequence[bytes], batch: Batch) -> None:
+        """What was over a quota for long is without its content when it finds room again.
+
+        All members may have let it go meanwhile: what came beside an item is taken from that.
+        """
         for record in map(graph.set.record, entered):
             if not isinstance(record, SealedRecord) or record.content_is_other:
                 continue
-            if not self._ledger.judge_content(graph, record):
+            if self._ledger.judge_content(graph, record):
+                continue
+            content = self._ledger.beside(record) if record.is_inline else None
+            if content is not None:
+                self._hold(graph, record.content_hash, content, (record.key.root, record.leaves), batch)
+            else:
                 graph.want(record)
 
     def _is_in_set(self, item_id: bytes | None) -> bool:
@@ -227,13 +235,16 @@ class Admission:
         ledger = self._ledger
         before_ms = ledger.clock.now_ms() - EXPIRED_KEPT_MS
         rows = await ledger.database.read_slowly(_own_versions)
-        erased = [row for row in rows if self._is_erased(row)]
-        own = {row.content_hash for row in rows} - {row.content_hash for row in erased}
-        parted = [(graph.id, it) for graph in ledger.graphs.values() for it in graph.forget_unnamed()]
-        named = {content_hash for graph in ledger.graphs.values() for content_hash in graph.held}
-        unnamed = [
-            content_hash for content_hash in ledger.held if content_hash not in named and content_hash not in own
-        ]
+        erased: list[_Own] = []
+        own: dict[GraphId, set[bytes]] = {}
+        for row in rows:
+            if self._is_erased(row):
+                erased.append(row)
+            else:
+                own.setdefault(row.graph, set()).add(row.content_hash)
+        parted = [(of, it) for of, graph in ledger.graphs.items() for it in graph.forget_unnamed(own.get(of, ()))]
+        kept = set[bytes]().union(*own.values(), *(graph.held for graph in ledger.graphs.values()))
+        unnamed = [content_hash for content_hash in ledger.held if content_hash not in kept]
         for content_hash in unnamed:
             ledger.held.pop(content_hash, None)
 

@@ -79,9 +79,12 @@ class LedgerGraph:
         """(hash, length) of content that is named in the set and not held: what is aside is given to nobody."""
         return tuple((it, wanted.length) for it, wanted in self.wanted.items() if self.set.holders(it))
 
-    def forget_unnamed(self) -> list[bytes]:
-        """What nothing names any more, in the set or cut by a head, is no longer of this graph: returns what it was."""
-        named = set(self.set.contents())
+    def forget_unnamed(self, sealed_here: Collection[bytes]) -> list[bytes]:
+        """What nothing names any more, in the set or cut by a head, is no longer of this graph: returns what it was.
+
+        What was sealed here stays: who gives it, when it finds room in a quota again, if not its author's node?
+        """
+        named = {*self.set.contents(), *sealed_here}
         if len(self.set) < self.set.statistics().known:
             cut = (it for it in self.set.known() if it.state is State.CUT and isinstance(it, SealedRecord))
             named.update(it.content_hash for it in cut)

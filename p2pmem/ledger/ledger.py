@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from p2pmem_jobs import Clock, Database, Listener, Signal
+from p2pmem_protocol.bodies import Sealed
 from p2pmem_protocol.content import check_canonical
-from p2pmem_protocol.envelope import decode_item
+from p2pmem_protocol.envelope import Envelope, decode_item
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.hello import Speaker
 from p2pmem_protocol.kinds import Kind
@@ -256,6 +257,12 @@ class Ledger:
         if recent is not None:
             return recent
         return self._read_blob("SELECT data FROM content WHERE hash = ?", content_hash)
+
+    def beside(self, record: SealedRecord) -> bytes | None:
+        """The content that came beside a share or publish, wherever that stands; None where there was none."""
+        data = self._read_blob("SELECT data FROM item WHERE id = ?", record.id)
+        item = decode_item(data) if data is not None else None
+        return item.body.content.inline if isinstance(item, Envelope) and isinstance(item.body, Sealed) else None
 
     def raw(self, item_id: bytes) -> bytes | None:
         """An item as it came, when it is in the set and on disk."""

@@ -176,6 +176,49 @@ async def test_what_finds_room_again_after_its_content_went_is_fetched_again(
         assert await bo.content(asset) == content
 
 
+@pytest.mark.parametrize("text", [LONG, SHORT], ids=["attached", "beside its publish"])
+@pytest.mark.parametrize("restarted", [False, True], ids=["at once", "after a restart"])
+async def test_what_finds_room_again_after_its_content_went_everywhere_is_given_by_its_author(
+    text: str, restarted: bool, autojump_clock: MockClock
+) -> None:
+    async with Cluster(3) as cluster:
+        ada, bo, cy = cluster.nodes
+        asset = await cy.publish(text=text)
+        await cluster.settled()
+        content = await bo.content(asset)
+        await ada.change_members(MemberChange(limits=LimitsChange(durable_items=0)))
+        await cluster.settled()
+        for node in cluster.nodes:
+            await node.inside.services.admission.purge()
+        assert keccak256(content) not in bo.inside.ledger.held
+        if restarted:
+            await cluster.restart(*cluster.nodes)
+            await cluster.settled()
+        await ada.change_members(MemberChange(limits=LimitsChange(durable_items=9)))
+        await cluster.settled()
+        for node in cluster.nodes:
+            assert await node.content(asset) == content
+
+
+async def test_what_came_beside_its_share_comes_back_without_anybody_who_has_it(autojump_clock: MockClock) -> None:
+    async with Cluster(3) as cluster:
+        ada, bo, cy = cluster.nodes
+        asset = await cy.publish(text=SHORT)
+        await cluster.settled()
+        content = await bo.content(asset)
+        await cluster.stop(cy)
+        await ada.change_members(MemberChange(limits=LimitsChange(durable_items=0)))
+        await cluster.settled()
+        for node in (ada, bo):
+            await node.inside.services.admission.purge()
+        assert keccak256(content) not in bo.inside.ledger.held
+        await ada.change_members(MemberChange(limits=LimitsChange(durable_items=9)))
+        await cluster.settled()
+        for node in (ada, bo, bo):
+            assert await node.content(asset) == content
+            await cluster.restart(node)
+
+
 async def test_what_is_fetched_is_judged_without_a_look_at_the_rest_of_the_set(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
