@@ -112,7 +112,10 @@ class Ledger:
                 f"{database.path} belongs to another network than the configuration names: "
                 "change `network` back, or start with an empty directory"
             )
-        database.read(ledger._load)
+        of_nothing = database.read(ledger._load)
+        if of_nothing:
+            delete = "DELETE FROM attached WHERE graph = ? AND hash = ?"
+            await database.write(lambda connection: connection.executemany(delete, of_nothing))
         now_ms = clock.now_ms()
         for graph in ledger.graphs.values():
             head = graph.newest_whole()
@@ -298,7 +301,11 @@ class Ledger:
 
     # Loading
 
-    def _load(self, connection: sqlite3.Connection) -> None:
+    def _load(self, connection: sqlite3.Connection) -> list[tuple[GraphId, bytes]]:
+        """Returns attached content that is written down for a graph in which nothing names it: it is not of that graph.
+
+        That is so of graphs that were left, and after an upgrade. Whoever names it from now on gets nothing for it.
+        """
         for creator, slug, joined_ms in connection.execute(
             "SELECT creator, slug, joined_ms FROM graph WHERE left_ms IS NULL"
         ):
@@ -315,15 +322,21 @@ class Ledger:
                 self.graphs[GraphId(graph_id)].parts[part_hash] = data
         for content_hash, root, leaves in connection.execute("SELECT hash, root, leaves FROM content"):
             self.held[content_hash] = (root, leaves) if root is not None else _stands_of(connection, content_hash)
-        for graph_id, content_hash in connection.execute("SELECT graph, hash FROM attached"):
+        attached = {(GraphId(graph), it) for graph, it in connection.execute("SELECT graph, hash FROM attached")}
+        named = self._load_items(connection, attached)
+        sealed_here = {(GraphId(graph), it) for graph, it in connection.execute("SELECT graph, content_hash FROM own")}
+        for graph_id, content_hash in attached & sealed_here:
             if graph_id in self.graphs and content_hash in self.held:
-                self.graphs[GraphId(graph_id)].held.add(content_hash)
-        self._load_items(connection)
+                self.graphs[graph_id].held.add(content_hash)
         for row in connection.execute("SELECT batch_root, chain, state, transaction_hash, block FROM chain_fact"):
             self.chain_facts[row[0]] = ChainFact(*row)
         self.position = connection.execute("SELECT coalesce(max(position), 0) FROM event").fetchone()[0]
+        return [*(attached - sealed_here - named)]
 
-    def _load_items(self, connection: sqlite3.Connection) -> None:
+    def _load_items(
+        self, connection: sqlite3.Connection, attached: set[tuple[GraphId, bytes]]
+    ) -> set[tuple[GraphId, bytes]]:
+        """Returns the content that is named and did not come beside what names it, by graph."""
         reader = RecordReader()
         apart: list[tuple[LedgerGraph, SealedRecord]] = []
         rows = connection.execute(
@@ -347,8 +360,11 @@ class Ledger:
                 else:
                     apart.append((graph, record))
         for graph, record in apart:
+            if (graph.id, record.content_hash) in attached and record.content_hash in self.held:
+                graph.held.add(record.content_hash)
             if not self.judge_content(graph, record):
                 graph.want(record)
+        return {(graph.id, record.content_hash) for graph, record in apart}
 
 
 def _stands_of(connection: sqlite3.Connection, content_hash: bytes) -> Stands:

@@ -125,7 +125,7 @@ ALTER TABLE invite RENAME COLUMN token_hash TO key;
 
 _SIXTH: Final = """
 -- Attached content by the graph through which it came: it is given to nobody of another graph. What was kept before is
--- of every graph that names it, as it was until now; the next purge takes away what a graph does not name.
+-- of every graph that names it, as it was until now; the start that follows takes away what a graph does not name.
 CREATE TABLE attached(graph BLOB NOT NULL, hash BLOB NOT NULL, PRIMARY KEY(graph, hash)) STRICT, WITHOUT ROWID;
 INSERT INTO attached
     SELECT graph.id, content.hash FROM graph, content WHERE length(content.data) > 61440;

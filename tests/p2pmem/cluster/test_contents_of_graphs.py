@@ -19,6 +19,7 @@ from p2pmem_protocol.graphset import GraphSet
 from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.limits import CONTENT_INLINE_BYTES_MAX
+from p2pmem_protocol.names import GraphName
 from p2pmem_protocol.seal import NO_PREVIOUS, Seal
 from trio.testing import MockClock
 
@@ -273,3 +274,33 @@ async def test_attached_content_is_taken_along_from_the_schema_before(
             return connection.execute("SELECT graph, hash FROM attached").fetchall()
 
         assert database.read(attached) == [(graph, long)]
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["a graph it is in", "a graph it had left"])
+async def test_what_an_upgrade_writes_down_for_every_graph_is_not_of_one_that_does_not_name_it(
+    left: bool, autojump_clock: MockClock
+) -> None:
+    async with two() as it:
+        _, content = await it.secret(LONG)
+        content_hash = keccak256(content)
+        if left:
+            await it.bo.leave()
+            await it.cluster.settled()
+        graph = GraphName.parse(it.cluster.graph).id
+
+        def upgrade(connection: sqlite3.Connection) -> None:
+            """As the sixth migration does where there is one content."""
+            connection.execute("INSERT INTO attached VALUES (?, ?)", (graph, content_hash))
+
+        await it.bo.inside.ledger.database.write(upgrade)
+        await it.cluster.restart(it.bo)
+        if left:
+            invite = await it.ada.face.invite(it.cluster.graph, roles=("writer",), uses=1, life_ms=60_000)
+            await it.bo.face.join(invite, label="bo")
+        await it.cluster.settled()
+        named = ContentRef(max(len(content), CONTENT_INLINE_BYTES_MAX + 1), None, content_hash)
+        await it.offered(it.named_by(it.cy, content, named))
+        await it.cluster.restart(it.bo)
+        await it.cluster.settled()
+        assert content_hash not in it.bo.graph.held
+        assert content_hash not in it.cy.inside.ledger.held
