@@ -31,6 +31,7 @@ from p2pmem.services.drafting import Drafting, Ready as Sealed
 from p2pmem.services.signing import Signing
 from p2pmem.work.awaited import Awaited
 from p2pmem.work.outgoing import RETRY, InSet, Outgoing, Ready, classify_error
+from p2pmem.work.verifying import reference_of, version_view
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ class SharingJobs:
         graph = self._ledger.graphs.get(delta.graph)
         if graph is None or not self._promises.waits(delta.graph):
             return
-        if delta.head_changed:
+        if delta.head_changed or delta.left or any(item.kind is Kind.RETRACT for item in delta.entered):
             self._promises.notify_all(delta.graph)
         records = [graph.set.record(item.id) for item in delta.entered if item.kind is Kind.ACK]
         self._promises.notify(delta.graph, [record.root for record in records if isinstance(record, AckRecord)])
@@ -243,27 +244,39 @@ class SharingJobs:
                 ctx, "admit", lambda: self._signed(graph, key, sealed, Kind.PUBLISH, 0)
             )
             version = VersionKey(key.author, key.name, own.version, own.root)
-        await self._wait_acks(ctx, graph, version.root)
+        await self._wait_acks(ctx, graph, version, done.id)
         transaction, block = await self._wait_anchored(ctx, graph, version)
         await self._finalize(ctx, graph, version)
         acks = len(copies(graph.set, version.root, self._ledger.clock.now_ms()))
         return PublishedResult(str(key), version.version, version.root, done.id, acks, transaction, block)
 
-    async def _wait_acks(self, ctx: Context, graph: LedgerGraph, root: bytes) -> None:
+    async def _wait_acks(self, ctx: Context, graph: LedgerGraph, version: VersionKey, publish: bytes) -> None:
+        """Wait for promises, unless nobody gives one any more: raises `MisuseError` for what was taken back."""
+
         def needed() -> int:
             return graph.head.body.limits.acks_min if graph.head else 0
 
         def promised() -> int:
-            held_by = copies(graph.set, root, self._ledger.clock.now_ms())
+            held_by = copies(graph.set, version.root, self._ledger.clock.now_ms())
             return sum(not self._signing.holds(agent) for agent in held_by)
 
-        with self._promises.signal(graph.id, root) as changed:
-            await ctx.wait_until(
+        def end() -> str | None:
+            if promised() >= needed():
+                return "promised"
+            record, view = graph.set.record(publish), version_view(graph, version, self._ledger.clock.now_ms())
+            # What is only aside may come back.
+            is_gone = record is None or record.state.gone or (view is not None and view.hidden_by is not None)
+            return "gone" if is_gone else None
+
+        with self._promises.signal(graph.id, version.root) as changed:
+            found = await ctx.wait_until(
                 "acks",
-                lambda: promised() >= needed(),
+                end,
                 on=changed,
                 detail=lambda: f"{counted(promised(), 'member')} promised to keep it, needed: {needed()}",
             )
+        if found == "gone":
+            raise MisuseError(f"{reference_of(version)} was retracted before enough members had promised to keep it")
 
     async def _wait_anchored(self, ctx: Context, graph: LedgerGraph, version: VersionKey) -> tuple[bytes | None, int]:
         if not self._facts.anchors(graph):

@@ -184,6 +184,8 @@ class VerifyingJobs:
             report = self._report(graph, key)
             if report is None:
                 return "gone"
+            if self._is_retracted(graph, key):
+                return "retracted"
             if report.level in (Trust.CONSENSUS_VERIFIED, Trust.REJECTED):
                 return "decided"
             if graph.head is not None and self._ledger.clock.now_ms() < args.deadline_ms:
@@ -208,10 +210,16 @@ class VerifyingJobs:
         view = version_view(graph, key, self._ledger.clock.now_ms())
         return view.trust if view else None
 
+    def _is_retracted(self, graph: LedgerGraph, key: VersionKey) -> bool:
+        view = version_view(graph, key, self._ledger.clock.now_ms())
+        return view is not None and view.hidden_by is not None
+
     def _result(self, graph: LedgerGraph, key: VersionKey) -> VerifiedResult:
         report = self._report(graph, key)
         if report is None:
             raise MisuseError(f"{reference_of(key)} expired or was erased before it was verified")
+        if self._is_retracted(graph, key):
+            raise MisuseError(f"{reference_of(key)} was retracted: nobody verifies it")
         rejections = [self._said(graph, line) for line in report.rejections]
         return VerifiedResult(reference_of(key), report.level.word, report.shown, _missing(graph, report), rejections)
 

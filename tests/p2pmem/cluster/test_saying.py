@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from p2pmem_devnet.cluster import Cluster, days, hours
+from p2pmem_devnet.cluster import Cluster, days, hours, seconds
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.trust import Trust
+from trio.testing import MockClock
 
 from p2pmem.face import MemberChange, NewMember
 from p2pmem.services.drafting import DraftEditedError
@@ -221,3 +222,17 @@ def _holds(ledger: object, text: bytes) -> bool:
         ).fetchall()
     )
     return any(text in row[0] for row in rows)
+
+
+@pytest.mark.parametrize("erase", [False, True], ids=["retracted", "erased"])
+async def test_a_publish_that_is_taken_back_waits_for_no_promise(erase: bool, autojump_clock: MockClock) -> None:
+    async with Cluster(3, acks=2) as cluster:
+        ada, bo, cy = cluster.nodes
+        await cluster.stop(bo, cy)
+        job = await ada.start_publish(text="ex:a ex:is 1 .")
+        await cluster.advance(minutes=1)
+        assert (await ada.job(job, wait=seconds(1))).state == "waiting"
+        (version,) = await ada.versions()
+        await ada.face.retract(cluster.graph, version.reference, reason="", successor=None, erase=erase)
+        ended = await ada.job(job, wait=seconds(1))
+        assert (ended.state, "was retracted" in ended.error) == ("failed", True)

@@ -352,3 +352,11 @@ async def test_what_expired_with_its_verdicts_and_is_shared_again_is_verified_ag
             assert (await it.ada.job(job)).state == "succeeded"
             await it.cluster.advance(hours=3)
             assert it.bo.trust(asset) is None
+
+
+async def test_what_is_retracted_meanwhile_is_waited_for_no_longer(autojump_clock: MockClock) -> None:
+    async with scene() as it:
+        asset, job = await it.proposed()
+        await it.ada.retract(asset, reason="the unit is wrong")
+        ended = await it.ada.job(job, wait=minutes(1))
+        assert (ended.state, "was retracted" in ended.error) == ("failed", True)
