@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from p2pmem_protocol.names import Address
+from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.kinds import Kind
+from p2pmem_protocol.names import Address, hex_id
 from p2pmem_protocol.view import AssetView, VersionView, asset_view
 
 from p2pmem.face import NotFoundError
@@ -60,10 +62,32 @@ def _of_others(graph: LedgerGraph, name: str, number: int | None, others: list[F
     return f"{start}; name it with its author: {shown}"
 
 
+def check_one_content(asset: AssetView, view: VersionView) -> None:
+    """Nobody signs for what he was not shown. Raises `MisuseError` where a version's author let go several contents."""
+    roots = [hex_id(it.key.root) for it in asset.visible() if it.key.version == view.key.version]
+    if len(roots) > 1:
+        raise MisuseError(
+            f"{view.key.asset}@{view.key.version} has {len(roots)} contents in conflict, {' and '.join(roots)}, so it "
+            "cannot be told which of them you were shown: nothing is signed for one of them by this name"
+        )
+
+
+def endorsed_by(graph: LedgerGraph, asset: AssetView, view: VersionView, agent: Address) -> VersionView:
+    """Of contents in conflict the one that `agent` endorsed, for taking that back; `view` where it endorsed none."""
+    for it in asset.versions:
+        version = graph.set.version(it.key) if it.key.version == view.key.version else None
+        said = version.evidence_in_set() if version is not None else ()
+        if any(each.kind is Kind.ENDORSE and each.author == agent for each in said):
+            return it
+    return view
+
+
 def _choose(asset: AssetView, number: int | None) -> VersionView | None:
+    """Of contents in conflict the best attested: what its author says besides never stands under its name."""
     if number is None:
-        return next(iter(asset.visible()), None)
-    return next((it for it in asset.versions if it.key.version == number), None)
+        number = next((it.key.version for it in asset.visible()), None)
+    found = [it for it in asset.versions if it.key.version == number]
+    return min(found, key=lambda it: (not it.is_visible, -it.trust.level, -it.trust.m, it.key.root), default=None)
 
 
 def _of_anybody(graph: LedgerGraph, name: str, now_ms: int) -> list[Found]:

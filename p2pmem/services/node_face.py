@@ -45,6 +45,7 @@ from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.services.absent import Absent
 from p2pmem.services.delegating import rights_of, subject_of
 from p2pmem.services.drafting import Reading
+from p2pmem.services.finding import check_one_content, endorsed_by
 from p2pmem.services.job_desk import JobDesk
 from p2pmem.services.member_desk import founding_of, roles_of
 from p2pmem.services.node_reading import NodeReading
@@ -311,9 +312,13 @@ class NodeFace(NodeReading):
 
     async def endorse(self, graph: str, reference: str, *, reason: str, withdraw: bool) -> JobView:
         s = self._s
-        found, _, view = self._version(graph, reference)
+        found, asset, view = self._version(graph, reference)
         agent = self._agent
         s.signing.check_right(found, agent, Kind.ENDORSE)
+        if withdraw:
+            view = endorsed_by(found, asset, view, agent)
+        else:
+            check_one_content(asset, view)
         if agent in (view.key.author, *view.principals) and not withdraw:
             raise MisuseError(f"{view.key.asset} is your own: an endorsement counts from somebody else only")
         args = EndorseArgs(SubjectArgs.of(found.id, view.key), bytes(agent), withdraw=withdraw, reason=reason)

@@ -17,7 +17,7 @@ from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.limits import DEADLINE_MS_MAX
 from p2pmem_protocol.names import Address, AssetKey, check_name, hex_id
 from p2pmem_protocol.rosters_change import RosterPlan
-from p2pmem_protocol.view import VersionView, asset_view
+from p2pmem_protocol.view import AssetView, VersionView, asset_view
 
 from p2pmem.face import AgentView, MemberChange, NotFoundError, SignedView, SignRequest, SignView
 from p2pmem.ledger.graph import LedgerGraph
@@ -25,12 +25,12 @@ from p2pmem.ledger.ledger import Ledger
 from p2pmem.services.delegating import Delegating, rights_of, subject_of
 from p2pmem.services.drafting import Drafting, Reading
 from p2pmem.services.duties import PROMISE_MS
+from p2pmem.services.finding import check_one_content, endorsed_by, find_version
 from p2pmem.services.member_desk import MemberDesk, founding_of
 from p2pmem.services.membership import Membership
 from p2pmem.services.papers import LIFE_MS, OwnPapers
 from p2pmem.services.preparing import Preparing
 from p2pmem.services.retracting import retraction
-from p2pmem.services.showing import parse_reference
 from p2pmem.services.signing import Signing
 from p2pmem.services.telling_changes import bounded, differences, line_of, lines_of
 from p2pmem.services.wallets import Handed, Statement, Wallets
@@ -297,10 +297,13 @@ class SigningDesk:
     # Evidence
 
     async def _endorse(self, request: SignRequest, agent: Address) -> Statement:
-        graph, view = self._version(request, agent)
+        graph, asset, view = self._found_version(request, agent)
         decision = Endorse.WITHDRAW if request.withdraw else Endorse.ENDORSE
-        if decision is Endorse.ENDORSE:
+        if decision is Endorse.WITHDRAW:
+            view = endorsed_by(graph, asset, view, agent)
+        else:
             self._signing.check_right(graph, agent, Kind.ENDORSE)
+            check_one_content(asset, view)
             held_content(self._ledger, graph, view.key)
         return self._said(
             request,
@@ -309,7 +312,8 @@ class SigningDesk:
         )
 
     async def _verdict(self, request: SignRequest, agent: Address) -> Statement:
-        graph, view = self._version(request, agent)
+        graph, asset, view = self._found_version(request, agent)
+        check_one_content(asset, view)
         if request.decision not in ("approve", "reject"):
             raise MisuseError(f"a verdict is approve or reject, not {request.decision[:20]!r}")
         if graph.head is None:
@@ -380,10 +384,12 @@ class SigningDesk:
         return self._ledger.named(request.graph)
 
     def _version(self, request: SignRequest, agent: Address) -> tuple[LedgerGraph, VersionView]:
+        graph, _, view = self._found_version(request, agent)
+        return graph, view
+
+    def _found_version(self, request: SignRequest, agent: Address) -> tuple[LedgerGraph, AssetView, VersionView]:
         graph = self._graph(request)
-        key, number = parse_reference(request.reference, agent)
-        visible = asset_view(graph.set, key, self._ledger.clock.now_ms()).visible()
-        for view in visible:
-            if number in (None, view.key.version):
-                return graph, view
-        raise NotFoundError(f"{request.reference} is not in {graph.name}: it has expired, was retracted, or never came")
+        asset, view = find_version(graph, request.reference, agent, self._ledger.clock.now_ms())
+        if not view.is_visible:
+            raise NotFoundError(f"{request.reference} is not in {graph.name}: it has expired, or was retracted")
+        return graph, asset, view
