@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
 from p2pmem_protocol.authoring import may_publish, may_share
@@ -226,7 +227,8 @@ class SigningDesk:
                 self._sharing.published(graph, seal.seal.key)
             return reference_of(seal.seal.key)
 
-        return self._statement(request.action, unsigned, finish)
+        told = f"{'shares' if kind is Kind.SHARE else 'publishes'} {reference_of(seal.seal.key)}"
+        return self._statement(request.action, unsigned, told, finish)
 
     async def _propose(self, request: SignRequest, agent: Address) -> Statement:
         graph, view = self._version(request, agent)
@@ -236,9 +238,9 @@ class SigningDesk:
         self._signing.check_right(graph, agent, Kind.PROPOSE)
         until_ms = request.deadline_ms or now_ms + DEADLINE_DEFAULT_MS
         until_ms = min(until_ms, view.lives_until_ms or until_ms, now_ms + DEADLINE_MS_MAX)
-        return self._enveloped(
-            request, graph, agent, view, Kind.PROPOSE, Propose(view.key, graph.head.quorum.id), until_ms
-        )
+        body = Propose(view.key, graph.head.quorum.id)
+        told = f"asks the verifiers about {reference_of(view.key)}"
+        return self._enveloped(request, graph, agent, view, Kind.PROPOSE, body, until_ms, told)
 
     async def _retract(self, request: SignRequest, agent: Address) -> Statement:
         graph, view = self._version(request, agent)
@@ -251,14 +253,20 @@ class SigningDesk:
             successor=request.successor,
             reason=request.reason,
         )
-        return self._enveloped(request, graph, agent, view, Kind.RETRACT, body, NEVER)
+        told = f"takes back {reference_of(view.key)}"
+        if request.successor is not None:
+            told += f", whose place version {request.successor} takes"
+        if request.erase:
+            told += ", and erases its content at every member"
+        return self._enveloped(request, graph, agent, view, Kind.RETRACT, body, NEVER, told)
 
     async def _ack(self, request: SignRequest, agent: Address) -> Statement:
         graph, view = self._version(request, agent)
         self._signing.check_right(graph, agent, Kind.ACK)
         held_content(self._ledger, graph, view.key)
         until_ms = request.deadline_ms or self._ledger.clock.now_ms() + PROMISE_MS
-        return self._enveloped(request, graph, agent, view, Kind.ACK, Ack(view.key.root), until_ms)
+        told = f"promises to keep the content of {reference_of(view.key)}"
+        return self._enveloped(request, graph, agent, view, Kind.ACK, Ack(view.key.root), until_ms, told)
 
     async def _revoke(self, request: SignRequest, agent: Address) -> Statement:
         graph, subject = self._graph(request), subject_of(request.subject)
@@ -274,7 +282,8 @@ class SigningDesk:
             await self._outgoing.admit(Ready(unsigned.sign(handed)))
             return str(subject)
 
-        return self._statement(request.action, unsigned, finish)
+        told = f"ends what {agent} delegated to {subject}, up to serial {body.serial}, and keeps {len(body.kept)} items"
+        return self._statement(request.action, unsigned, told, finish)
 
     def _enveloped(
         self,
@@ -285,6 +294,7 @@ class SigningDesk:
         kind: Kind,
         body: Body,
         until_ms: int,
+        told: str,
     ) -> Statement:
         unsigned = self._signing.unsigned(graph, agent, kind, body, expires_at_ms=until_ms)
 
@@ -292,7 +302,7 @@ class SigningDesk:
             await self._outgoing.admit(Ready(unsigned.sign(handed)))
             return reference_of(view.key)
 
-        return self._statement(request.action, unsigned, finish)
+        return self._statement(request.action, unsigned, told, finish)
 
     # Evidence
 
@@ -375,8 +385,17 @@ class SigningDesk:
 
     # Help
 
-    def _statement(self, action: str, unsigned: Unsigned, finish: Callable[[Handed], Awaitable[str]]) -> Statement:
-        return Statement(action, unsigned.author, unsigned.id, unsigned.typed_data(), finish)
+    def _statement(
+        self, action: str, unsigned: Unsigned, told: str, finish: Callable[[Handed], Awaitable[str]]
+    ) -> Statement:
+        """What an envelope says is bytes to a wallet, and its graph a hash: so it is `told` to who signs."""
+        told += f" in {self._ledger.graph(unsigned.graph).name}"
+        if unsigned.expires_at_ms != NEVER:
+            until = datetime.fromtimestamp(unsigned.expires_at_ms / 1_000, UTC)
+            told += f", until {until.isoformat(timespec='seconds')}"
+        if unsigned.delegation is not None:
+            told += f", for {unsigned.delegation.delegation.principal}"
+        return Statement(action, unsigned.author, unsigned.id, unsigned.typed_data(), finish, (told,))
 
     def _graph(self, request: SignRequest) -> LedgerGraph:
         if not request.graph:

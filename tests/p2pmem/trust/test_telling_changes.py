@@ -190,3 +190,26 @@ async def test_a_wallet_is_told_what_the_hashes_that_it_signs_change(autojump_cl
         assert "access: none now, open then" in told
         assert f"member {it.dan.address}: none now, reader writer, called 'dan' then" in told
         assert f"owner: none now, {owner.address.lower()} then" in told
+
+
+async def test_a_wallet_is_told_what_the_bytes_that_it_signs_say(autojump_clock: MockClock) -> None:
+    async with with_wallet() as (it, wanda):
+        about = {"graph": it.cluster.graph, "reference": f"{wanda.address}/trial"}
+        said = {"seal": {"name": "trial", "data": "<urn:a> <urn:b> <urn:c> ."}, "share": {"name": "trial"}}
+        for action, more in said.items():
+            await wanda.does(it.bo, action, graph=it.cluster.graph, **more)
+        name, where = f"{wanda.address.lower()}/trial@1", f"in {it.cluster.graph}"
+        asked: dict[str, tuple[dict[str, object], str]] = {
+            "share": ({"name": "trial"}, f"shares {name} {where}, until 2"),
+            "publish": ({"name": "trial"}, f"publishes {name} {where}"),
+            "propose": ({}, f"asks the verifiers about {name} {where}, until 2"),
+            "ack": ({}, f"promises to keep the content of {name} {where}, until 2"),
+            "retract": (
+                {"erase": True, "successor": 2},
+                f"takes back {name}, whose place version 2 takes, and erases its content at every member {where}",
+            ),
+        }
+        for action, (more, expected) in asked.items():
+            request = SignRequest(action, wanda.address, **{**about, **more})  # type: ignore[arg-type]
+            (told,) = (await it.bo.face.sign_prepare(request)).warnings
+            assert told.startswith(expected), told
