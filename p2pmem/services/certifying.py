@@ -47,9 +47,13 @@ class Certifying:
 
 
 def sealed_by_author(ledger: Ledger, graph: LedgerGraph, key: VersionKey) -> SignedSeal:
-    """The author's seal of a version, from any share or publish of it. Raises `MisuseError` when none is on disk."""
+    """The author's seal of a version: of several the one that its content bears, the same at every node that holds it.
+
+    An author may seal one root with another number of statements. Raises `MisuseError` when none is on disk.
+    """
     version = graph.set.version(key)
-    for record in version.sealed if version is not None else ():
+    sealed = version.sealed if version is not None else ()
+    for record in sorted(sealed, key=lambda it: (it.content_is_other, it.id)):
         data = ledger.raw(record.id)
         item = decode_item(data) if data is not None else None
         if isinstance(item, Envelope) and isinstance(item.body, Sealed):

@@ -15,7 +15,7 @@ from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.evidence import Decision, Endorse, Endorsement, Evidence, Method, Verdict
 from p2pmem_protocol.keys import SIGNATURE_BYTES
 from p2pmem_protocol.kinds import Kind
-from p2pmem_protocol.limits import DEADLINE_MS_MAX
+from p2pmem_protocol.limits import ACK_MS_MAX, DEADLINE_MS_MAX
 from p2pmem_protocol.names import Address, AssetKey, check_name, hex_id
 from p2pmem_protocol.rosters_change import RosterPlan
 from p2pmem_protocol.view import AssetView, VersionView, asset_view
@@ -264,7 +264,8 @@ class SigningDesk:
         graph, view = self._version(request, agent)
         self._signing.check_right(graph, agent, Kind.ACK)
         held_content(self._ledger, graph, view.key)
-        until_ms = request.deadline_ms or self._ledger.clock.now_ms() + PROMISE_MS
+        now_ms = self._ledger.clock.now_ms()
+        until_ms = min(request.deadline_ms or now_ms + PROMISE_MS, now_ms + ACK_MS_MAX)
         told = f"promises to keep the content of {reference_of(view.key)}"
         return self._enveloped(request, graph, agent, view, Kind.ACK, Ack(view.key.root), until_ms, told)
 

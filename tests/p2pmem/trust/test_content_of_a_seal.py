@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+import trio
 from p2pmem_devnet.cluster_node import Asset, ClusterNode
 from p2pmem_protocol.bodies import ContentRef, Sealed
+from p2pmem_protocol.certificate import Certificate
 from p2pmem_protocol.content import check_canonical
 from p2pmem_protocol.envelope import Envelope, Unsigned, decode_item
 from p2pmem_protocol.hashing import keccak256
@@ -119,3 +123,29 @@ async def test_who_names_the_content_of_others_keeps_it_from_nobody(autojump_clo
         assert await it.eve.content(read) == words
         assert not it.eve.inside.penalties.reasons
         assert keccak256(words) in it.eve.inside.ledger.held
+
+
+@pytest.mark.parametrize("wrong_first", [True, False])
+async def test_of_two_seals_over_one_root_that_of_its_content_is_judged_and_certified_everywhere(
+    wrong_first: bool, autojump_clock: MockClock
+) -> None:
+    async with scene() as it:
+        right, asset = sealed(it, it.dan, "twice", OTHER)
+        wrong = replace(right.seal, leaves=5).sign(it.dan.key)
+        named = ContentRef.of(OTHER)
+        shares = [share_of(it, it.dan, seal, named).encode() for seal in (wrong, right)]
+        for data in shares if wrong_first else shares[::-1]:
+            assert await it.offered(data) == {None}
+        async with trio.open_nursery() as nursery:
+            for node in it.awake:
+                nursery.start_soon(
+                    node.inside.services.admission.keep_attachment, it.ada.graph.id, OTHER, keccak256(OTHER)
+                )
+        await it.ada.start_verify(asset)
+        await it.cluster.settled()
+        for node in (it.bo, it.cy):
+            await node.decide(approve=True)
+        assert await it.level(asset) is Trust.CONSENSUS_VERIFIED
+        for node in it.awake:
+            certificate = Certificate.decode(bytes.fromhex((await node.certificate(asset)).cbor))
+            assert certificate.seal.seal.leaves == 2_000
