@@ -82,12 +82,17 @@ def endorsed_by(graph: LedgerGraph, asset: AssetView, view: VersionView, agent: 
     return view
 
 
+def newest_best_first(it: VersionView) -> tuple[int, bool, int, int, bytes]:
+    """To put versions in order: of contents in conflict the best attested comes first."""
+    return -it.key.version, not it.is_visible, -it.trust.level, -it.trust.m, it.key.root
+
+
 def _choose(asset: AssetView, number: int | None) -> VersionView | None:
     """Of contents in conflict the best attested: what its author says besides never stands under its name."""
     if number is None:
         number = next((it.key.version for it in asset.visible()), None)
     found = [it for it in asset.versions if it.key.version == number]
-    return min(found, key=lambda it: (not it.is_visible, -it.trust.level, -it.trust.m, it.key.root), default=None)
+    return min(found, key=newest_best_first, default=None)
 
 
 def _of_anybody(graph: LedgerGraph, name: str, now_ms: int) -> list[Found]:

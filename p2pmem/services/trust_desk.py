@@ -34,6 +34,7 @@ from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.services.describing import read_lifecycle
 from p2pmem.services.duties import Duties, OpenReview
+from p2pmem.services.finding import newest_best_first
 from p2pmem.services.showing import Showing
 from p2pmem.work.reviewing import seal_problem
 
@@ -221,7 +222,8 @@ class TrustDesk:
             raise NotFoundError(
                 f"the content of {_reference(view.key)} is not held here yet; wait until it was fetched"
             )
-        earlier = [each for each in asset.versions if each.key.version < view.key.version][:EARLIER_MAX]
+        below = (each for each in asset.versions if each.key.version < view.key.version)
+        earlier = sorted(below, key=newest_best_first)[:EARLIER_MAX]
         held = [each for each in earlier if self._is_held(graph, each)]
         return ReviewDetail(
             review=self.review_view(it),
@@ -244,7 +246,7 @@ def _first(asset: AssetView, found: Sequence[VersionView], other: int | None) ->
     if not found:
         wanted = f"version {other}" if other is not None else "earlier version"
         raise NotFoundError(f"no {wanted} of {asset.key} is held here to compare with")
-    return found[0]
+    return min(found, key=newest_best_first)
 
 
 def _diff(older: str, before: set[str], newer: str, after: set[str]) -> DiffView:

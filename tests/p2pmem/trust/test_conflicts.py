@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from p2pmem_devnet.cluster import days
 from p2pmem_devnet.cluster_node import Asset
 from p2pmem_protocol.bodies import ContentRef, Sealed
 from p2pmem_protocol.content import Content, check_canonical
@@ -84,3 +85,22 @@ async def test_a_wallet_is_given_no_verdict_to_sign_on_one_of_two_contents(autoj
             )
             with pytest.raises(MisuseError, match="2 contents in conflict"):
                 await it.bo.face.sign_prepare(request)
+
+
+async def test_a_newer_version_is_compared_with_what_was_verified(autojump_clock: MockClock) -> None:
+    async with scene(quorum=1) as it:
+        asset, _ = await it.proposed()
+        await it.bo.decide(approve=True)
+        await it.cluster.settled()
+        twin = await _twin(it, asset)
+        newer = await it.ada.share("ex:trial ex:lowers ex:ldl ; ex:in ex:men .", name=asset.name, ttl=days(10))
+        await it.cluster.settled()
+        assert twin.root < asset.root
+        await it.ada.start_verify(newer)
+        await it.cluster.settled()
+        (review,) = [each for each in await it.cy.face.reviews() if each.reference == newer.reference]
+        shown = await it.cy.face.review(review.id)
+        assert [each.root for each in shown.earlier] == [asset.root, twin.root]
+        for diff in (shown.diff, await it.cy.face.diff(asset.graph, newer.reference, other=None)):
+            assert diff is not None
+            assert (len(diff.added), diff.removed) == (1, ())
