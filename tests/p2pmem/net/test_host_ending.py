@@ -28,6 +28,7 @@ async def test_a_stream_that_is_opened_while_its_connection_ends_is_not_served(w
 
         network.set_handler("/wait/1", wait)
         channel = await secured(network)
+        await until(lambda: bool(network.connected()))
         (connection,) = network.all_connections()
         stream_ids = count(1, 2)
         while connection._session.output_bytes < waiting_bytes:
