@@ -81,16 +81,17 @@ class Penalties:
 
     async def run(self) -> None:
         """End the connections of those who were punished, and keep their bans, until cancelled."""
-        while True:
-            await self._changed.wait()
-            self._changed = trio.Event()
-            while self._punished:
-                peer = next(iter(self._punished))
-                why = self._punished.pop(peer)
-                ban = self._bans.get(peer)
-                if ban is not None:
-                    await self._network.disconnect(peer, why)
-                await self._store.keep(peer, ban)
+        async with trio.open_nursery() as nursery:
+            while True:
+                await self._changed.wait()
+                self._changed = trio.Event()
+                punished, self._punished = self._punished, {}
+                for peer, why in punished.items():
+                    if peer in self._bans:  # all at once: who does not read takes a second to go
+                        nursery.start_soon(self._network.disconnect, peer, why)
+                for peer in punished:
+                    # As it is by now: a person may have decided something meanwhile.
+                    await self._store.keep(peer, self._bans.get(peer))
 
     def may_connect(self, peer: PeerId, origin: str = "") -> bool:
         """Whether the peer may be connected, that dials from `origin` if it dials."""

@@ -15,7 +15,7 @@ from p2pmem.exchange.allowance import Allowances
 from p2pmem.net.faults import Faults
 from p2pmem.net.limits import GossipLimits, PeerLimits
 from p2pmem.net.memory import MemoryFabric
-from p2pmem.net.penalties import Ban, Penalties
+from p2pmem.net.penalties import FOR_GOOD_MS, Ban, Penalties
 from p2pmem.net.seam import NetworkLimits, PeerId, PeerUnreachableError
 
 FORGED = RefusedError(Reason.BAD_SIGNATURE, "a signature that is none")
@@ -86,6 +86,36 @@ async def test_who_is_punished_loses_its_connection_and_the_ban_is_kept(clock: M
         assert kept.bans[you.peer_id].reason == "bad_signature"
         again = Penalties(me, kept, TrioClock(BASE_MS))
         assert not again.may_connect(you.peer_id)
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_is_slow_to_go_delays_no_other_and_undoes_no_ban_of_a_person(
+    clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who does not read what is said last to him stands for a second; a program that reads the log bans him in it."""
+    del clock
+    fabric, kept, asked = MemoryFabric(seed=1), Kept(), list[PeerId]()
+    first, other = (MemoryFabric.peer_id_of(name) for name in ("you", "another"))
+
+    async def go_slowly(peer: PeerId, why: str) -> None:
+        del why
+        asked.append(peer)
+        await trio.sleep(1)
+
+    async with fabric.network("me") as me, trio.open_nursery() as nursery:
+        monkeypatch.setattr(me, "disconnect", go_slowly)
+        penalties = Penalties(me, kept, TrioClock(BASE_MS))
+        nursery.start_soon(penalties.run)
+        penalties.punish(first, FORGED)
+        penalties.punish(other, FORGED)
+        await trio.testing.wait_all_tasks_blocked()
+        assert set(asked) == {first, other}
+        assert set(kept.bans) == {first, other}
+        await penalties.ban(first, None)
+        await penalties.pardon(other)
+        await trio.sleep(5)
+        assert set(kept.bans) == {first}
+        assert kept.bans[first].until_ms == FOR_GOOD_MS
         nursery.cancel_scope.cancel()
 
 
