@@ -41,6 +41,8 @@ class _Target:
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     soon: trio.Event = field(default_factory=trio.Event)
     reached: bool = False
+    answered_at: str = ""
+    """Where it answered last: what others say does not displace this."""
     welcome: bool = True
     """False once it has answered that we share nothing."""
     failures: int = 0
@@ -106,7 +108,8 @@ class Dialer:
         target = self._targets.get(peer)
         if target is None:
             heard = set() if wanted or met_before else {address}
-            return self._begin(peer, _Target([address], wanted, heard, reached=met_before))
+            answered_at = address if met_before else ""
+            return self._begin(peer, _Target([address], wanted, heard, reached=met_before, answered_at=answered_at))
         is_news = wanted or address not in target.addresses
         if wanted or not target.wanted:
             # Hearsay does not displace an address that somebody here gave.
@@ -114,12 +117,17 @@ class Dialer:
             if address in target.addresses:
                 target.addresses.remove(address)
             target.addresses.insert(0, address)
-            del target.addresses[self._limits.addresses_per_peer_max :]
+            self._leave_newest(target, kept="" if wanted else target.answered_at)
             target.heard = (target.heard & set(target.addresses)) - {address} | (set() if is_seen else {address})
         target.wanted = target.wanted or wanted
         if is_news:
             target.soon.set()
         return peer
+
+    def _leave_newest(self, target: _Target, kept: str) -> None:
+        """Of too many addresses the oldest go, but for `kept`."""
+        while len(target.addresses) > self._limits.addresses_per_peer_max:
+            target.addresses.remove(next(it for it in reversed(target.addresses) if it != kept))
 
     def _begin(self, peer: PeerId, target: _Target) -> PeerId:
         if len(self._targets) >= self._limits.wanted_peers_max:
@@ -189,6 +197,7 @@ class Dialer:
                     target.failures += 1
                     if self._is_hopeless(target):
                         break
+                    self._forget_talk(target)
                 with trio.move_on_after(pause_s * self._chance.uniform(0.5, 1.0)):
                     await target.soon.wait()
                 longest_s = limits.longest_dial_pause_s if target.welcome else limits.unwelcome_dial_pause_s
@@ -199,11 +208,21 @@ class Dialer:
     def _is_hopeless(self, target: _Target) -> bool:
         return not target.wanted and not target.reached and target.failures >= self._limits.heard_failures_max
 
+    def _forget_talk(self, target: _Target) -> None:
+        """After so many failures in a row dial on where the peer once answered, and no more where others say it is:
+        else whoever was reached once could have this node knock at somebody else's door for ever."""
+        if target.answered_at and target.failures >= self._limits.heard_failures_max:
+            talk = target.heard - {target.answered_at}
+            target.addresses[:] = [it for it in target.addresses if it not in talk]
+            target.heard -= talk
+
     async def _dial(self, peer: PeerId, target: _Target) -> bool:
-        for address in tuple(target.addresses):
+        for address in sorted(target.addresses, key=lambda it: it != target.answered_at):
             target.welcome = True
             try:
+                is_here = peer in self._network.connected()
                 await self._connect(address, peer, is_heard=address in target.heard)
+                target.answered_at = target.answered_at if is_here else address
                 await self._connected(peer)
             except NotWelcomeError:
                 target.welcome = False

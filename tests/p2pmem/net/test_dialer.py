@@ -248,3 +248,37 @@ async def test_hearsay_does_not_displace_the_address_that_a_person_gave(clock: M
         await trio.sleep(1)
         assert len(meetings.at) == 1
         nursery.cancel_scope.cancel()
+
+
+async def test_hearsay_does_not_displace_where_a_peer_answered_and_is_forgotten_while_it_is_away(
+    clock: MockClock,
+) -> None:
+    """A member that says of another to be at so many places keeps nobody from it, and nobody is knocked at for ever."""
+    del clock
+    fabric, tries = MemoryFabric(seed=6), list[str]()
+    async with fabric.network("me") as me, trio.open_nursery() as nursery:
+        dial, meetings = me.connect, Meetings(fabric, "me")
+
+        async def connect(address: str, *, expected: PeerId | None) -> PeerId:
+            tries.append(address)
+            return await dial(address, expected=expected)
+
+        me.connect = connect  # type: ignore[method-assign]
+        dialer = Dialer(me, meetings, random.Random(10), PeerLimits(heard_failures_max=3))
+        await nursery.start(dialer.run)
+        async with fabric.network("you") as you:
+            (true_address,) = you.addresses()
+            dialer.hear(true_address)
+            await trio.sleep(1)
+            for number in range(100):
+                dialer.hear(f"/memory/lie-{number}/p2p/{you.peer_id}")
+        meetings.ended.set()
+        await trio.sleep(600)
+        assert any("lie" in address for address in tries)
+        tries.clear()
+        await trio.sleep(600)
+        assert set(tries) == {true_address}
+        async with fabric.network("you"):
+            await trio.sleep(61)
+            assert len(meetings.at) == 2
+        nursery.cancel_scope.cancel()
