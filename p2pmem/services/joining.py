@@ -63,7 +63,7 @@ class Joining:
         self._names_of = sessions.names_of
         self._peers_of = sessions.peers_of
         self._may_have = sessions.may_have
-        self._session_of = sessions.get
+        self._member_at = sessions.member_at
         self._network = network
         self._ledger = ledger
         self._rosters = rosters
@@ -252,24 +252,26 @@ class Joining:
         log.warning("join.refused", extra={"reason": reason, "address": address, "peer": peer})
 
     async def _serve_relayed(self, stream: Stream) -> None:
-        """Answer an ask that a member passes on, if it is about a graph of both."""
-        if self._session_of(stream.peer) is None:
+        """Answer an ask that a member passes on, if it is about a graph of both. What one member may counts for all of
+        its peers together: it makes as many as it likes."""
+        member = self._member_at(stream.peer)
+        if member is None:
             return
         try:
-            with self._relayed.take(Caller(stream.peer, Origin(stream.peer, stream.peer))) as place:
+            with self._relayed.take(Caller(PeerId(member), Origin(member, member))) as place:
                 with trio.move_on_after(ANSWER_S_MAX) as scope:
-                    await self._answer_relayed(stream, Turn(place, scope, stream))
+                    await self._answer_relayed(stream, member, Turn(place, scope, stream))
         except RefusedError as refused:
             self._penalise(stream.peer, refused)
         except OutsideError as error:
             log.info("join.relay_broke", extra={"peer": stream.peer, "why": type(error).__name__})
 
-    async def _answer_relayed(self, stream: Stream, turn: Turn) -> None:
+    async def _answer_relayed(self, stream: Stream, member: str, turn: Turn) -> None:
         heard = await hear_relayed(stream, self._limits.join_ask_max_bytes)
         if heard is None:
             return
         asker, question = heard
-        if not self._allowances.may_relay(stream.peer, asker, trio.current_time()):
+        if not self._allowances.may_relay(member, asker, trio.current_time()):
             self._log_refused("relayed-asks", stream.peer)
             return
         ask = Ask.decode(question, self._ledger.network, asker)
