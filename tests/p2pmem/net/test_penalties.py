@@ -119,6 +119,36 @@ async def test_who_is_slow_to_go_delays_no_other_and_undoes_no_ban_of_a_person(
         nursery.cancel_scope.cancel()
 
 
+async def test_a_clock_that_is_set_back_keeps_nobody_out_but_whom_a_person_banned(clock: MockClock) -> None:
+    """As of a machine that begins in a wrong year, until somebody tells it the time."""
+    del clock
+    year_ms = 365 * 24 * 3_600_000
+
+    class SetBack(TrioClock):
+        back_ms = 0
+
+        def now_ms(self) -> int:
+            return super().now_ms() - self.back_ms
+
+    wall = SetBack(BASE_MS + year_ms)
+    peer, left, banned, other = (MemoryFabric.peer_id_of(name) for name in "abcd")
+    async with MemoryFabric(seed=1).network("me") as me:
+        penalties = Penalties(me, Kept(), wall)
+        penalties.punish(peer, FORGED)
+        await penalties.hold_off(left, 60)
+        await penalties.ban(banned, 60_000)
+        for _ in range(30):
+            penalties._faults.note("192.0.2.1", round(trio.current_time() * 1000))
+        assert not any(penalties.may_connect(it, "192.0.2.1") for it in (peer, left, banned, other))
+        wall.back_ms = year_ms
+        await trio.sleep(61)
+        assert [penalties.may_connect(it, "192.0.2.1") for it in (peer, left, banned, other)] == [True, True, False, True]
+        penalties.punish(peer, FORGED)
+        assert not penalties.may_connect(peer)
+        await trio.sleep(21)
+        assert penalties.may_connect(peer), "the second time twice as long, from now"
+
+
 async def test_only_so_many_bans_are_kept_and_those_of_a_person_are_never_forgotten(clock: MockClock) -> None:
     del clock
     kept = Kept()
