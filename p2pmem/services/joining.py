@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 import trio
@@ -294,8 +294,9 @@ class Joining:
         now_ms = self._ledger.clock.now_ms()
         may_speak(Greeting.ours(self._ledger.network, now_ms), ask.greeting)
         names = self._names_of(ask.proof.check(now_ms), peer)
+        chain = _chain_that_lists(names, ask)
         graph = self._ledger.graphs.get(ask.graph)
-        if graph is not None and ask.chain is not None and await self._adopt_newer(graph, ask.chain, names):
+        if graph is not None and chain is not None and await self._adopt_newer(graph, chain):
             log.info("join.newer_roster", extra={"graph": str(graph.name), "peer": peer})
         if graph is None or graph.head is None:
             return _NO
@@ -329,16 +330,13 @@ class Joining:
             log.info("join.relay_broke", extra={"peer": peer, "why": type(error).__name__})
         return _NO
 
-    async def _adopt_newer(self, graph: LedgerGraph, chain: Chain, names: frozenset[Address]) -> bool:
+    async def _adopt_newer(self, graph: LedgerGraph, chain: Chain) -> bool:
         """Rule J1: a chain that lists the asker and extends what is held here is adopted.
 
         One that is no good is passed over without a word: it is looked at only where the graph is known, so a penalty
         would tell a stranger that it is. Nor may who passes a question on pay for what the asker put into it.
         """
         try:
-            body = chain.parts.decode(graph.id)
-            if not any(name in body.by_address for name in names) or chain.headers[-1].header.graph != graph.id:
-                return False
             return await self._rosters.adopt(graph.name, chain.headers, chain.parts)
         except RefusedError as refused:
             log.info("join.chain_passed_over", extra={"reason": refused.reason.name})
@@ -404,3 +402,23 @@ class Joining:
         with trio.CancelScope(shield=True):
             self._ledger.graphs.pop(graph.id, None)
             await self._ledger.commit(batch, forget)
+
+
+def _chain_that_lists(names: Collection[Address], ask: Ask) -> Chain | None:
+    """The chain of an ask, if it begins with a root act of the graph and ends in a roster that lists one of `names`.
+
+    Looked at whether or not the graph is known here: how long that takes is felt by all who talk to this node. What is
+    done where it is known, nobody sees who has no root act of the graph to show.
+    """
+    if ask.chain is None:
+        return None
+    try:
+        first, last = ask.chain.headers[0], ask.chain.headers[-1]
+        if not first.header.is_root_act or {first.header.graph, last.header.graph} != {ask.graph}:
+            return None
+        first.check()
+        body = ask.chain.parts.decode(ask.graph)
+    except RefusedError as refused:
+        log.info("join.chain_passed_over", extra={"reason": refused.reason.name})
+        return None
+    return ask.chain if any(name in body.by_address for name in names) else None

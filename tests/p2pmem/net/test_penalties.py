@@ -142,7 +142,12 @@ async def test_a_clock_that_is_set_back_keeps_nobody_out_but_whom_a_person_banne
         assert not any(penalties.may_connect(it, "192.0.2.1") for it in (peer, left, banned, other))
         wall.back_ms = year_ms
         await trio.sleep(61)
-        assert [penalties.may_connect(it, "192.0.2.1") for it in (peer, left, banned, other)] == [True, True, False, True]
+        assert [penalties.may_connect(it, "192.0.2.1") for it in (peer, left, banned, other)] == [
+            True,
+            True,
+            False,
+            True,
+        ]
         penalties.punish(peer, FORGED)
         assert not penalties.may_connect(peer)
         await trio.sleep(21)
