@@ -27,7 +27,8 @@ from p2pmem.net.room import Origin, origin_of_address
 from p2pmem.net.seam import Network, PeerId, Stream
 from p2pmem.net.sessions import Sessions
 from p2pmem.services.ask_allowance import AskAllowances, AskLimits
-from p2pmem.services.invites import Invites, JoinRequest
+from p2pmem.services.invites import Invites, JoinRequest, Use
+from p2pmem.services.join_once import Once
 from p2pmem.services.join_places import Caller, Place, Places
 from p2pmem.services.join_streams import ANSWER_S_MAX, RELAY_S, Answers, Said, Turn, ask_owner, hear_relayed, say
 from p2pmem.services.membership import Membership
@@ -80,6 +81,7 @@ class Joining:
         self._relayed = Places(most=asking.relayed_at_once, per_peer_most=asking.relayed_per_member_at_once)
         self._answers = Answers()
         self._invites = Invites(ledger)
+        self._once = Once()
         self._remembered: dict[tuple[GraphId, PeerId], str] = {}
 
     def start(self) -> None:
@@ -344,25 +346,30 @@ class Joining:
 
     async def _let_in(self, graph: LedgerGraph, ask: Ask, agent: Address, peer: PeerId, turn: Turn) -> Said:
         """Use the invite of an entry, as the owner. One whose clock is minutes away is not taken: it may be an old one
-        that somebody says again."""
+        that somebody says again. Nor is one twice (`join_once`)."""
         if self._invites.waits(graph.id, agent):
             return _WAITING
-        key = ask.entry_key(peer)
-        if key is None or not clocks_agree(self._ledger.clock.now_ms(), ask.greeting.clock_ms):
+        key, asked_ms, now_ms = ask.entry_key(peer), ask.greeting.clock_ms, self._ledger.clock.now_ms()
+        if key is None or not clocks_agree(now_ms, asked_ms) or not self._once.take(key, agent, asked_ms, now_ms):
             return _NO
         turn.keep()
         use = await self._invites.use(graph.id, key)
         if use is None:
+            self._once.give_back(key, agent, asked_ms)
             turn.place.release()
             return _NO
         await turn.tell_good()
+        return await self._use(use, graph, Member(agent, use.roles, ask.label, self._ledger.clock.now_ms()), peer)
+
+    async def _use(self, use: Use, graph: LedgerGraph, member: Member, peer: PeerId) -> Said:
+        """List who has used an invite, or ask a person to."""
         if use.asks_a_person:
             if len(self._invites.requests(graph.id)) >= self._limits.waiting_requests_max:
                 return _NO
-            await self._invites.note_request(graph.id, agent, ask.label, use.roles, peer)
+            await self._invites.note_request(graph.id, member.address, member.label, use.roles, peer)
             return _WAITING
-        await self._membership.list_member(graph, Member(agent, use.roles, ask.label, self._ledger.clock.now_ms()))
-        log.info("join.listed", extra={"graph": str(graph.name), "agent": str(agent), "peer": peer})
+        await self._membership.list_member(graph, member)
+        log.info("join.listed", extra={"graph": str(graph.name), "agent": str(member.address), "peer": peer})
         return self._answers.with_roster(Reply.LISTED, graph)
 
     # Requests that wait for a person
