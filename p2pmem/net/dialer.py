@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -28,6 +28,8 @@ from p2pmem.net.seam import Network, PeerId, PeerUnreachableError, peer_of_addre
 
 log = logging.getLogger(__name__)
 
+HEARD_S_MIN: Final = 5.0
+"""So long somebody who was heard of has to answer before others that are heard of may have the place."""
 UNANSWERED_DIALS: Final = 3
 """In a row: some ten seconds, so that a restart of the other is none of a person's business."""
 
@@ -40,6 +42,7 @@ class _Target:
     """Those of the addresses that somebody said and nobody has seen yet: where they lead is looked at first."""
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     soon: trio.Event = field(default_factory=trio.Event)
+    since_s: float = field(default_factory=trio.current_time)
     reached: bool = False
     answered_at: str = ""
     """Where it answered last: what others say does not displace this."""
@@ -141,17 +144,24 @@ class Dialer:
 
     def _make_room(self) -> None:
         """For one more that was only heard of. Who did not answer most often in a row is given up, if that is often;
-        else whom there is to spare."""
+        else who never answered, and had the time to (whoever says addresses that swallow what is sent there fills no
+        place for long); else whom there is to spare."""
         heard = [peer for peer, it in self._targets.items() if not it.wanted]
         if len(heard) < self._limits.heard_peers_max:
             return
         away = [peer for peer in heard if peer not in self._network.connected()]
         worst = max(away, key=lambda peer: self._targets[peer].failures, default=None)
         if worst is None or self._targets[worst].failures < self._limits.heard_failures_max:
-            worst = self._spare(heard)
+            worst = self._never_answered(away) or self._spare(heard)
         if worst is None:
             raise MisuseError(f"{len(heard)} peers are dialled already that were only heard of")
         self.unwant(worst)
+
+    def _never_answered(self, away: Iterable[PeerId]) -> PeerId | None:
+        """Who of these was heard of longest ago, and long enough, and was not reached since."""
+        until_s = trio.current_time() - HEARD_S_MIN
+        never = [peer for peer in away if not (it := self._targets[peer]).reached and it.since_s <= until_s]
+        return min(never, key=lambda peer: self._targets[peer].since_s, default=None)
 
     def unwant(self, peer: PeerId) -> None:
         """Dial it no more. A connection that stands is left alone."""

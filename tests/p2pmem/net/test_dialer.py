@@ -11,7 +11,7 @@ import trio
 from p2pmem_protocol.errors import MisuseError
 from trio.testing import MockClock
 
-from p2pmem.net.dialer import Dialer
+from p2pmem.net.dialer import HEARD_S_MIN, Dialer
 from p2pmem.net.greet import NotWelcomeError
 from p2pmem.net.limits import PeerLimits
 from p2pmem.net.memory import MemoryFabric
@@ -232,6 +232,40 @@ async def test_of_hearsay_that_fills_all_room_what_does_not_answer_gives_way_and
             assert here in me.connected()
             with pytest.raises(MisuseError, match="only heard of"):
                 dialer.hear(at("other"))
+        nursery.cancel_scope.cancel()
+
+
+async def test_addresses_that_swallow_what_is_sent_there_fill_the_room_for_seconds(clock: MockClock) -> None:
+    del clock
+    fabric = MemoryFabric(seed=5)
+
+    def at(name: str) -> str:
+        return f"/memory/{name}/p2p/{fabric.peer_id_of(name)}"
+
+    async with fabric.network("me") as me, fabric.network("you") as you, trio.open_nursery() as nursery:
+        dial = me.connect
+
+        async def connect(address: str, *, expected: PeerId | None) -> PeerId:
+            if "lie" in address:
+                await trio.sleep(15)
+            return await dial(address, expected=expected)
+
+        me.connect = connect  # type: ignore[method-assign]
+        dialer = Dialer(me, Meetings(fabric, "me"), random.Random(9), PeerLimits(heard_peers_max=3))
+        await nursery.start(dialer.run)
+        lies = [dialer.hear(at(f"lie {number}")) for number in range(3)]
+        await trio.sleep(HEARD_S_MIN - 0.01)
+        with pytest.raises(MisuseError, match="only heard of"):
+            dialer.hear(you.addresses()[0])
+        await trio.sleep(0.01)
+        dialer.hear(you.addresses()[0])
+        await trio.sleep(1)
+        assert me.connected() == {you.peer_id}
+        for number in range(3, 6):
+            dialer.hear(at(f"lie {number}"))
+            await trio.sleep(HEARD_S_MIN)
+        assert you.peer_id in dialer.wanted(), "who answered stays"
+        assert not dialer.wanted() & set(lies)
         nursery.cancel_scope.cancel()
 
 
