@@ -241,6 +241,10 @@ class Dialer:
                 # Misuse, too: what somebody said may be an address of a kind that this network does not know.
                 log.info("peer.dial_failed", extra={"peer": peer, "why": type(error).__name__})
                 continue
+            except Exception:
+                # As with a handler of a stream that the peer opened: what it says ends what we do with it, no more.
+                log.exception("peer.session_failed", extra={"peer": peer})
+                return False
             return True
         return False
 

@@ -269,6 +269,35 @@ async def test_addresses_that_swallow_what_is_sent_there_fill_the_room_for_secon
         nursery.cancel_scope.cancel()
 
 
+async def test_a_fault_of_ours_in_what_a_peer_says_ends_no_more_than_its_session(
+    clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    del clock
+    fabric, met = MemoryFabric(seed=5), list[PeerId]()
+
+    async def fail(peer: PeerId) -> None:
+        met.append(peer)
+        async with trio.open_nursery():
+            raise ValueError("what nobody thought of")
+
+    async with (
+        fabric.network("me") as me,
+        fabric.network("you") as you,
+        fabric.network("other") as other,
+        trio.open_nursery() as nursery,
+    ):
+        dialer = Dialer(me, fail, random.Random(9))
+        await nursery.start(dialer.run)
+        dialer.want(you.addresses()[0])
+        await trio.sleep(5)
+        dialer.want(other.addresses()[0])
+        await trio.sleep(5)
+        assert met.count(you.peer_id) >= 4
+        assert other.peer_id in met
+        assert "peer.session_failed" in caplog.text
+        nursery.cancel_scope.cancel()
+
+
 async def test_hearsay_does_not_displace_the_address_that_a_person_gave(clock: MockClock) -> None:
     del clock
     fabric = MemoryFabric(seed=6)
