@@ -369,13 +369,14 @@ class Exchange:
         return [*self._members(graph), *(self.open_reading.peers() if self._sessions.is_open(graph) else ())]
 
     def _found_equal(self, peer: PeerId, states: Collection[GraphState]) -> None:
-        """A peer asked for our state of these graphs and has the same: as good as having asked it."""
-        now_ms = self._clock.now_ms()
+        """A member asked for our state of these graphs and has the same: as good as having asked it."""
+        comparer, session = self._comparers.get(peer), self._sessions.get(peer)
+        if comparer is None or session is None:
+            return
         graphs = frozenset(GraphId(state.graph) for state in states)
         same = [Comparison(GraphId(state.graph), True, state.count, state.count, 0) for state in states]
-        self._compared.note(peer, same, now_ms)
-        comparer, session = self._comparers.get(peer), self._sessions.get(peer)
-        if comparer is None or session is None or any(self._holdings.wanted_attachments(graph) for graph in graphs):
+        self._compared.note(peer, same, self._clock.now_ms())
+        if any(self._holdings.wanted_attachments(graph) for graph in graphs):
             return
         if self._sessions.graphs_of(session) <= graphs:
             comparer.rest(self._period_s, self._spread(), equal=True)

@@ -205,7 +205,7 @@ class Libp2pStream:
     def _check_writable(self) -> None:
         if self._closed or self._write_ended:
             raise StreamClosedError(f"stream {self._protocol} to {self.peer} is closed here: open a new one")
-        if self._reset:
+        if self._reset or self._connection.ended:
             raise self._ended_error()
 
     async def _wait_for_room(self) -> int:
@@ -408,6 +408,8 @@ class Libp2pConnection:
 
     async def _read(self) -> None:
         while data := await self._channel.receive():
+            if self.ended:
+                continue  # nobody would tell a stream that begins now that it is over
             self._heard_at = trio.current_time()
             for event in self._session.receive_data(data):
                 self._take(event)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -28,6 +28,8 @@ from p2pmem.net.seam import Network, PeerId, PeerUnreachableError, peer_of_addre
 
 log = logging.getLogger(__name__)
 
+HEARD_S_MIN: Final = 5.0
+"""So long somebody who was heard of has to answer before others that are heard of may have the place."""
 UNANSWERED_DIALS: Final = 3
 """In a row: some ten seconds, so that a restart of the other is none of a person's business."""
 
@@ -40,7 +42,10 @@ class _Target:
     """Those of the addresses that somebody said and nobody has seen yet: where they lead is looked at first."""
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     soon: trio.Event = field(default_factory=trio.Event)
+    since_s: float = field(default_factory=trio.current_time)
     reached: bool = False
+    answered_at: str = ""
+    """Where it answered last: what others say does not displace this."""
     welcome: bool = True
     """False once it has answered that we share nothing."""
     failures: int = 0
@@ -106,7 +111,8 @@ class Dialer:
         target = self._targets.get(peer)
         if target is None:
             heard = set() if wanted or met_before else {address}
-            return self._begin(peer, _Target([address], wanted, heard, reached=met_before))
+            answered_at = address if met_before else ""
+            return self._begin(peer, _Target([address], wanted, heard, reached=met_before, answered_at=answered_at))
         is_news = wanted or address not in target.addresses
         if wanted or not target.wanted:
             # Hearsay does not displace an address that somebody here gave.
@@ -114,12 +120,17 @@ class Dialer:
             if address in target.addresses:
                 target.addresses.remove(address)
             target.addresses.insert(0, address)
-            del target.addresses[self._limits.addresses_per_peer_max :]
+            self._leave_newest(target, kept="" if wanted else target.answered_at)
             target.heard = (target.heard & set(target.addresses)) - {address} | (set() if is_seen else {address})
         target.wanted = target.wanted or wanted
         if is_news:
             target.soon.set()
         return peer
+
+    def _leave_newest(self, target: _Target, kept: str) -> None:
+        """Of too many addresses the oldest go, but for `kept`."""
+        while len(target.addresses) > self._limits.addresses_per_peer_max:
+            target.addresses.remove(next(it for it in reversed(target.addresses) if it != kept))
 
     def _begin(self, peer: PeerId, target: _Target) -> PeerId:
         if len(self._targets) >= self._limits.wanted_peers_max:
@@ -133,17 +144,24 @@ class Dialer:
 
     def _make_room(self) -> None:
         """For one more that was only heard of. Who did not answer most often in a row is given up, if that is often;
-        else whom there is to spare."""
+        else who never answered, and had the time to (whoever says addresses that swallow what is sent there fills no
+        place for long); else whom there is to spare."""
         heard = [peer for peer, it in self._targets.items() if not it.wanted]
         if len(heard) < self._limits.heard_peers_max:
             return
         away = [peer for peer in heard if peer not in self._network.connected()]
         worst = max(away, key=lambda peer: self._targets[peer].failures, default=None)
         if worst is None or self._targets[worst].failures < self._limits.heard_failures_max:
-            worst = self._spare(heard)
+            worst = self._never_answered(away) or self._spare(heard)
         if worst is None:
             raise MisuseError(f"{len(heard)} peers are dialled already that were only heard of")
         self.unwant(worst)
+
+    def _never_answered(self, away: Iterable[PeerId]) -> PeerId | None:
+        """Who of these was heard of longest ago, and long enough, and was not reached since."""
+        until_s = trio.current_time() - HEARD_S_MIN
+        never = [peer for peer in away if not (it := self._targets[peer]).reached and it.since_s <= until_s]
+        return min(never, key=lambda peer: self._targets[peer].since_s, default=None)
 
     def unwant(self, peer: PeerId) -> None:
         """Dial it no more. A connection that stands is left alone."""
@@ -189,6 +207,7 @@ class Dialer:
                     target.failures += 1
                     if self._is_hopeless(target):
                         break
+                    self._forget_talk(target)
                 with trio.move_on_after(pause_s * self._chance.uniform(0.5, 1.0)):
                     await target.soon.wait()
                 longest_s = limits.longest_dial_pause_s if target.welcome else limits.unwelcome_dial_pause_s
@@ -199,11 +218,21 @@ class Dialer:
     def _is_hopeless(self, target: _Target) -> bool:
         return not target.wanted and not target.reached and target.failures >= self._limits.heard_failures_max
 
+    def _forget_talk(self, target: _Target) -> None:
+        """After so many failures in a row dial on where the peer once answered, and no more where others say it is:
+        else whoever was reached once could have this node knock at somebody else's door for ever."""
+        if target.answered_at and target.failures >= self._limits.heard_failures_max:
+            talk = target.heard - {target.answered_at}
+            target.addresses[:] = [it for it in target.addresses if it not in talk]
+            target.heard -= talk
+
     async def _dial(self, peer: PeerId, target: _Target) -> bool:
-        for address in tuple(target.addresses):
+        for address in sorted(target.addresses, key=lambda it: it != target.answered_at):
             target.welcome = True
             try:
+                is_here = peer in self._network.connected()
                 await self._connect(address, peer, is_heard=address in target.heard)
+                target.answered_at = target.answered_at if is_here else address
                 await self._connected(peer)
             except NotWelcomeError:
                 target.welcome = False
@@ -212,6 +241,10 @@ class Dialer:
                 # Misuse, too: what somebody said may be an address of a kind that this network does not know.
                 log.info("peer.dial_failed", extra={"peer": peer, "why": type(error).__name__})
                 continue
+            except Exception:
+                # As with a handler of a stream that the peer opened: what it says ends what we do with it, no more.
+                log.exception("peer.session_failed", extra={"peer": peer})
+                return False
             return True
         return False
 

@@ -7,6 +7,7 @@ the in-memory network as over the real one. `SafePubsub` replaces what a strange
 * what may not be said to a peer (`MaySpeak`) leaves in no RPC, and what it says of it is not heard: subscriptions,
   GRAFT, IHAVE, PRUNE and content go through one filter each way;
 * signatures are those of Ed25519 keys; a message is validated once, however many peers bring it at the same time;
+* what a peer asks for by id it is given once, however often it asks (`gossip_told`);
 * `IGNORE` blames nobody (py-libp2p punishes whoever passed a message on).
 
 If the router fails all the same, it is started anew with the same topics.
@@ -40,6 +41,7 @@ from p2pmem_protocol.errors import MisuseError, OutsideError, RefusedError
 from p2pmem.net import libp2p_repairs
 from p2pmem.net.background import background_nursery
 from p2pmem.net.framing import FrameReader, encode_length
+from p2pmem.net.gossip_told import Told
 from p2pmem.net.limits import GossipLimits
 from p2pmem.net.seam import Network, PeerEventKind, PeerId, Stream, StreamClosedError
 from p2pmem.net.secure import Identity
@@ -171,6 +173,7 @@ class SafePubsub(Pubsub):
         self._may_speak = may_speak
         self._blame = blame
         self._validating: set[bytes] = set()
+        self._told = Told()
         self._inbound: set[Stream] = set()
         self._announcing: dict[ID, trio.Lock] = {}
 
@@ -291,7 +294,11 @@ class SafePubsub(Pubsub):
         for message in rpc.publish:
             await self._take_message(peer, peer_id, message)
         if rpc.HasField("control"):
+            self._told.leave_first_asks(peer, rpc, self._holds)
             await self.router.handle_rpc(rpc, peer_id)
+
+    def _holds(self, message_id: bytes) -> bool:
+        return cast(GossipSub, self.router).mcache.get(message_id) is not None
 
     async def _take_message(self, peer: PeerId, peer_id: ID, message: rpc_pb2.Message) -> None:
         message_id = self._msg_id_constructor(message)

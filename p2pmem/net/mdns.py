@@ -3,7 +3,8 @@
 As in libp2p's specification of peer discovery by mDNS: service `_p2p._udp.local`, a name drawn at random at every
 start, and one TXT entry `dnsaddr=<multiaddr>/p2p/<peer>` an address. Whoever listens on the network learns that a peer
 is here and where, and nothing about agents or graphs. What is found is hearsay: it is dialled within bounds, and hello
-decides.
+decides. In hello the dialler proves first: so whoever announces himself is told which agents this node speaks for, and
+nothing about graphs. Where that must not be known to those around, leave it off.
 """
 
 from __future__ import annotations

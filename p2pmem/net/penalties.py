@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 
 FOR_GOOD_MS: Final = -1
 BY_A_PERSON: Final = "banned"
+SET_BACK_MS: Final = 300_000
+"""A ban that began so much later than it is now was made when the clock was wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,8 @@ class Ban:
     last_ms: int
 
     def holds(self, now_ms: int) -> bool:
+        if self.reason != BY_A_PERSON and now_ms < self.last_ms - SET_BACK_MS:
+            return False
         return self.until_ms == FOR_GOOD_MS or now_ms < self.until_ms
 
 
@@ -70,7 +74,7 @@ class Penalties:
         self._faults = Faults(self._limits)
         self._bans: dict[PeerId, Ban] = dict(bans.load())
         self._punished: dict[PeerId, str] = {}
-        self._held_off: dict[PeerId, int] = {}
+        self._held_off: dict[PeerId, float] = {}
         self._changed = trio.Event()
         self.reasons: Counter[Reason] = Counter()
         self.refusals: Counter[PeerId] = Counter()
@@ -81,30 +85,31 @@ class Penalties:
 
     async def run(self) -> None:
         """End the connections of those who were punished, and keep their bans, until cancelled."""
-        while True:
-            await self._changed.wait()
-            self._changed = trio.Event()
-            while self._punished:
-                peer = next(iter(self._punished))
-                why = self._punished.pop(peer)
-                ban = self._bans.get(peer)
-                if ban is not None:
-                    await self._network.disconnect(peer, why)
-                await self._store.keep(peer, ban)
+        async with trio.open_nursery() as nursery:
+            while True:
+                await self._changed.wait()
+                self._changed = trio.Event()
+                punished, self._punished = self._punished, {}
+                for peer, why in punished.items():
+                    if peer in self._bans:  # all at once: who does not read takes a second to go
+                        nursery.start_soon(self._network.disconnect, peer, why)
+                for peer in punished:
+                    # As it is by now: a person may have decided something meanwhile.
+                    await self._store.keep(peer, self._bans.get(peer))
 
     def may_connect(self, peer: PeerId, origin: str = "") -> bool:
         """Whether the peer may be connected, that dials from `origin` if it dials."""
-        ban, now_ms = self._bans.get(peer), self._clock.now_ms()
-        if (ban is not None and ban.holds(now_ms)) or self._held_off.get(peer, 0) > now_ms:
+        ban = self._bans.get(peer)
+        if (ban is not None and ban.holds(self._clock.now_ms())) or self._held_off.get(peer, 0) > trio.current_time():
             return False
-        return not origin or not self._faults.are_too_many(origin, now_ms) or self._is_known(peer)
+        return not origin or not self._faults.are_too_many(origin, _steady_ms()) or self._is_known(peer)
 
     async def hold_off(self, peer: PeerId, for_s: float) -> None:
         """End the connections to a peer that did nothing wrong, and let it in again after so long. Not a ban: nobody
         is shown it, and it does not outlive a restart."""
-        now_ms = self._clock.now_ms()
-        self._held_off = {other: until_ms for other, until_ms in self._held_off.items() if until_ms > now_ms}
-        self._held_off[peer] = now_ms + round(for_s * 1000)
+        now_s = trio.current_time()
+        self._held_off = {other: until_s for other, until_s in self._held_off.items() if until_s > now_s}
+        self._held_off[peer] = now_s + for_s
         await self._network.disconnect(peer, "room")
 
     def punish(self, peer: PeerId, refused: RefusedError) -> None:
@@ -117,7 +122,7 @@ class Penalties:
             return
         limits, now_ms, before = self._limits, self._clock.now_ms(), self._bans.get(peer)
         if facts["address"]:
-            self._faults.note(origin_of_address(facts["address"]).wide, now_ms)
+            self._faults.note(origin_of_address(facts["address"]).wide, _steady_ms())
         self.refusals[peer] += 1
         if before is not None and before.until_ms == FOR_GOOD_MS:
             self._settle(peer, before, reason)
@@ -125,8 +130,9 @@ class Penalties:
         is_new = before is None or now_ms - before.last_ms > limits.forgiven_after_s * 1000
         times = 1 if before is None or is_new else before.times + 1
         ban_s = min(limits.first_ban_s * 2 ** min(times - 1, 32), limits.longest_ban_s)
-        until_ms = max(now_ms + round(ban_s * 1000), before.until_ms if before is not None else 0)
-        by_a_person = before is not None and before.reason == BY_A_PERSON and before.holds(now_ms)
+        standing = before if before is not None and before.holds(now_ms) else None
+        until_ms = max(now_ms + round(ban_s * 1000), standing.until_ms if standing is not None else 0)
+        by_a_person = standing is not None and standing.reason == BY_A_PERSON
         self._settle(peer, Ban(until_ms, BY_A_PERSON if by_a_person else reason, times, now_ms), reason)
 
     def _settle(self, peer: PeerId, ban: Ban, why: str) -> None:
@@ -184,3 +190,8 @@ class Penalties:
         """Who is kept out now."""
         now_ms = self._clock.now_ms()
         return {peer: ban for peer, ban in self._bans.items() if ban.holds(now_ms)}
+
+
+def _steady_ms() -> int:
+    """Time for what does not outlive a restart: never steps, says nothing about the calendar."""
+    return round(trio.current_time() * 1000)

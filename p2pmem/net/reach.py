@@ -16,6 +16,15 @@ from typing import Final
 
 _ROUTED: Final = {socket.AF_INET: ("192.0.2.1", 9), socket.AF_INET6: ("2001:db8::1", 9)}
 _UNSPECIFIED: Final = {"/ip4/0.0.0.0/": ("ip4", socket.AF_INET), "/ip6/::/": ("ip6", socket.AF_INET6)}
+_CARRY_IPV4: Final = tuple(map(ipaddress.IPv6Network, ("::ffff:0:0/96", "64:ff9b::/96", "::/96")))
+"""IPv6 addresses that stand for the IPv4 address at their end: mapped, through NAT64, and as it was written once."""
+_OF_CLOUDS: Final = frozenset(
+    map(
+        ipaddress.ip_address,
+        ("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:c1::a9fe:a9fe", "fd00:ec2::254", "fd20:ce::254"),
+    )
+)
+"""Beside link-local ones, where machines of a cloud answer questions about themselves."""
 
 
 @unique
@@ -53,11 +62,13 @@ def _ip_of(host: str, *, is_name: bool) -> ipaddress.IPv4Address | ipaddress.IPv
             return None
         try:
             ip = ipaddress.IPv4Address(socket.inet_aton(host))
-        except (OSError, UnicodeEncodeError):
+        except (OSError, ValueError):  # ValueError: what no name has in it, as a zero byte
             return None
-    if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
-        return ip.ipv4_mapped
-    return ip
+    if isinstance(ip, ipaddress.IPv4Address):
+        return ip
+    if int(ip) > 1 and any(ip in network for network in _CARRY_IPV4):
+        return ipaddress.IPv4Address(int(ip) & 0xFFFF_FFFF)
+    return ipaddress.IPv6Address(int(ip))  # without an interface
 
 
 def _reach_of_name(name: str) -> Reach:
@@ -76,8 +87,8 @@ def worth_telling(addresses: Iterable[str]) -> tuple[str, ...]:
 def may_dial_on_hearsay(address: str, own: Iterable[str]) -> bool:
     """Whether an address that another peer told us may be dialled by a node that tells `own` to others."""
     reach = reach_of(address)
-    ip = _ip_of(address.split("/")[2], is_name=True) if reach is Reach.NETWORK else None
-    if ip is not None and ip.is_link_local:
+    ip = _ip_of(address.split("/")[2], is_name=True) if reach is not Reach.NOWHERE else None
+    if ip is not None and (ip.is_link_local or ip in _OF_CLOUDS):
         return False  # where machines of a cloud answer questions about themselves
     if reach is Reach.MACHINE:
         return any(reach_of(it) is Reach.MACHINE for it in own)

@@ -7,7 +7,8 @@ wants to be taken for another:
 * **A member never loses its place to a stranger.** Members are peers that have proven, in hello, that they speak for
   somebody whom a graph of ours lists: now, or before in so far as it is still listed. Hello comes after the connection,
   so a member that was never here is a stranger for its first second. Of one member some few peers count (`known.py`):
-  who has one key can make any number of peers.
+  who has one key can make any number of peers. A second connection of a member's peer is no place that it keeps: it
+  goes where there is no stranger to go.
 * **Of strangers, one at the address that holds most places loses his**: an IPv4 address, a /64 in IPv6, and of those a
   /48 first, which is what anybody gets for nothing. So an attacker can only take the places of his own addresses, until
   he has more addresses than there are places. Then strangers crowd each other out, the oldest first, and a stranger has
@@ -91,9 +92,12 @@ T = TypeVar("T")
 
 
 def who_gives_way(inbound: Iterable[I], is_known: Callable[[PeerId], bool]) -> I | None:
-    """The connection that ends for a newcomer's; None when only members are here."""
-    strangers = [it for it in inbound if not is_known(it.peer)]
-    fullest = at_the_fullest(strangers, lambda it: it.origin)
+    """The connection that ends for a newcomer's; None when only members are here, with one connection each."""
+    here = list(inbound)
+    fullest = at_the_fullest([it for it in here if not is_known(it.peer)], lambda it: it.origin)
+    if not fullest:
+        held_by = Counter(it.peer for it in here)
+        fullest = [it for it in here if held_by[it.peer] > 1]
     return min(fullest, key=lambda it: (it.streams_open > 0, it.since_s), default=None)
 
 

@@ -133,6 +133,12 @@ class Sessions:
         """Whose membership the peer uses now: one name for each peer, though it may speak for several."""
         return min(filter(self._is_listed, self.names_of(session.speakers, session.peer)), default=None)
 
+    def member_at(self, peer: PeerId) -> str | None:
+        """The name of that member, for a peer with a session; None for others."""
+        session = self.get(peer)
+        member = self.member_of(session) if session is not None else None
+        return str(member) if member is not None else None
+
     def is_known(self, peer: PeerId) -> bool:
         """Whether this is one of the newest peers of somebody that a graph of ours lists. Of each there are few, though
         all of them may have a session."""

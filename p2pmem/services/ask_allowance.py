@@ -81,5 +81,8 @@ class AskAllowances:
         return self._passed_on.take(now_s)
 
     def may_relay(self, member: str, asker: str, now_s: float) -> bool:
-        """Whether this ask, which a member says he heard from that asker, is looked at."""
-        return self._members.take(now_s, member) and self._askers.take(now_s, asker) and self._relayed.take(now_s)
+        """Whether this ask, which a member says he heard from that asker, is looked at. What one member says of him
+        uses up nothing of what others may say."""
+        if not self._members.take(now_s, member):
+            return False
+        return self._askers.take(now_s, f"{member} {asker}") and self._relayed.take(now_s)

@@ -91,7 +91,9 @@ class Invites:
         request_id = keccak256(graph + agent + now_ms.to_bytes(8))
         row = (request_id, graph, agent, label, int(roles), peer, now_ms)
         await self._ledger.database.write(
-            lambda connection: connection.execute("INSERT INTO join_request VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+            lambda connection: connection.execute(
+                "INSERT OR IGNORE INTO join_request VALUES (?, ?, ?, ?, ?, ?, ?)", row
+            )
         )
 
     async def forget_request(self, request_id: bytes) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 import trio
@@ -27,7 +27,8 @@ from p2pmem.net.room import Origin, origin_of_address
 from p2pmem.net.seam import Network, PeerId, Stream
 from p2pmem.net.sessions import Sessions
 from p2pmem.services.ask_allowance import AskAllowances, AskLimits
-from p2pmem.services.invites import Invites, JoinRequest
+from p2pmem.services.invites import Invites, JoinRequest, Use
+from p2pmem.services.join_once import Once
 from p2pmem.services.join_places import Caller, Place, Places
 from p2pmem.services.join_streams import ANSWER_S_MAX, RELAY_S, Answers, Said, Turn, ask_owner, hear_relayed, say
 from p2pmem.services.membership import Membership
@@ -63,7 +64,7 @@ class Joining:
         self._names_of = sessions.names_of
         self._peers_of = sessions.peers_of
         self._may_have = sessions.may_have
-        self._session_of = sessions.get
+        self._member_at = sessions.member_at
         self._network = network
         self._ledger = ledger
         self._rosters = rosters
@@ -80,6 +81,7 @@ class Joining:
         self._relayed = Places(most=asking.relayed_at_once, per_peer_most=asking.relayed_per_member_at_once)
         self._answers = Answers()
         self._invites = Invites(ledger)
+        self._once = Once()
         self._remembered: dict[tuple[GraphId, PeerId], str] = {}
 
     def start(self) -> None:
@@ -252,24 +254,26 @@ class Joining:
         log.warning("join.refused", extra={"reason": reason, "address": address, "peer": peer})
 
     async def _serve_relayed(self, stream: Stream) -> None:
-        """Answer an ask that a member passes on, if it is about a graph of both."""
-        if self._session_of(stream.peer) is None:
+        """Answer an ask that a member passes on, if it is about a graph of both. What one member may counts for all of
+        its peers together: it makes as many as it likes."""
+        member = self._member_at(stream.peer)
+        if member is None:
             return
         try:
-            with self._relayed.take(Caller(stream.peer, Origin(stream.peer, stream.peer))) as place:
+            with self._relayed.take(Caller(PeerId(member), Origin(member, member))) as place:
                 with trio.move_on_after(ANSWER_S_MAX) as scope:
-                    await self._answer_relayed(stream, Turn(place, scope, stream))
+                    await self._answer_relayed(stream, member, Turn(place, scope, stream))
         except RefusedError as refused:
             self._penalise(stream.peer, refused)
         except OutsideError as error:
             log.info("join.relay_broke", extra={"peer": stream.peer, "why": type(error).__name__})
 
-    async def _answer_relayed(self, stream: Stream, turn: Turn) -> None:
+    async def _answer_relayed(self, stream: Stream, member: str, turn: Turn) -> None:
         heard = await hear_relayed(stream, self._limits.join_ask_max_bytes)
         if heard is None:
             return
         asker, question = heard
-        if not self._allowances.may_relay(stream.peer, asker, trio.current_time()):
+        if not self._allowances.may_relay(member, asker, trio.current_time()):
             self._log_refused("relayed-asks", stream.peer)
             return
         ask = Ask.decode(question, self._ledger.network, asker)
@@ -292,8 +296,9 @@ class Joining:
         now_ms = self._ledger.clock.now_ms()
         may_speak(Greeting.ours(self._ledger.network, now_ms), ask.greeting)
         names = self._names_of(ask.proof.check(now_ms), peer)
+        chain = _chain_that_lists(names, ask)
         graph = self._ledger.graphs.get(ask.graph)
-        if graph is not None and ask.chain is not None and await self._adopt_newer(graph, ask.chain, names):
+        if graph is not None and chain is not None and await self._adopt_newer(graph, chain):
             log.info("join.newer_roster", extra={"graph": str(graph.name), "peer": peer})
         if graph is None or graph.head is None:
             return _NO
@@ -327,16 +332,13 @@ class Joining:
             log.info("join.relay_broke", extra={"peer": peer, "why": type(error).__name__})
         return _NO
 
-    async def _adopt_newer(self, graph: LedgerGraph, chain: Chain, names: frozenset[Address]) -> bool:
+    async def _adopt_newer(self, graph: LedgerGraph, chain: Chain) -> bool:
         """Rule J1: a chain that lists the asker and extends what is held here is adopted.
 
         One that is no good is passed over without a word: it is looked at only where the graph is known, so a penalty
         would tell a stranger that it is. Nor may who passes a question on pay for what the asker put into it.
         """
         try:
-            body = chain.parts.decode(graph.id)
-            if not any(name in body.by_address for name in names) or chain.headers[-1].header.graph != graph.id:
-                return False
             return await self._rosters.adopt(graph.name, chain.headers, chain.parts)
         except RefusedError as refused:
             log.info("join.chain_passed_over", extra={"reason": refused.reason.name})
@@ -344,25 +346,30 @@ class Joining:
 
     async def _let_in(self, graph: LedgerGraph, ask: Ask, agent: Address, peer: PeerId, turn: Turn) -> Said:
         """Use the invite of an entry, as the owner. One whose clock is minutes away is not taken: it may be an old one
-        that somebody says again."""
+        that somebody says again. Nor is one twice (`join_once`)."""
         if self._invites.waits(graph.id, agent):
             return _WAITING
-        key = ask.entry_key(peer)
-        if key is None or not clocks_agree(self._ledger.clock.now_ms(), ask.greeting.clock_ms):
+        key, asked_ms, now_ms = ask.entry_key(peer), ask.greeting.clock_ms, self._ledger.clock.now_ms()
+        if key is None or not clocks_agree(now_ms, asked_ms) or not self._once.take(key, agent, asked_ms, now_ms):
             return _NO
         turn.keep()
         use = await self._invites.use(graph.id, key)
         if use is None:
+            self._once.give_back(key, agent, asked_ms)
             turn.place.release()
             return _NO
         await turn.tell_good()
+        return await self._use(use, graph, Member(agent, use.roles, ask.label, self._ledger.clock.now_ms()), peer)
+
+    async def _use(self, use: Use, graph: LedgerGraph, member: Member, peer: PeerId) -> Said:
+        """List who has used an invite, or ask a person to."""
         if use.asks_a_person:
             if len(self._invites.requests(graph.id)) >= self._limits.waiting_requests_max:
                 return _NO
-            await self._invites.note_request(graph.id, agent, ask.label, use.roles, peer)
+            await self._invites.note_request(graph.id, member.address, member.label, use.roles, peer)
             return _WAITING
-        await self._membership.list_member(graph, Member(agent, use.roles, ask.label, self._ledger.clock.now_ms()))
-        log.info("join.listed", extra={"graph": str(graph.name), "agent": str(agent), "peer": peer})
+        await self._membership.list_member(graph, member)
+        log.info("join.listed", extra={"graph": str(graph.name), "agent": str(member.address), "peer": peer})
         return self._answers.with_roster(Reply.LISTED, graph)
 
     # Requests that wait for a person
@@ -402,3 +409,23 @@ class Joining:
         with trio.CancelScope(shield=True):
             self._ledger.graphs.pop(graph.id, None)
             await self._ledger.commit(batch, forget)
+
+
+def _chain_that_lists(names: Collection[Address], ask: Ask) -> Chain | None:
+    """The chain of an ask, if it begins with a root act of the graph and ends in a roster that lists one of `names`.
+
+    Looked at whether or not the graph is known here: how long that takes is felt by all who talk to this node. What is
+    done where it is known, nobody sees who has no root act of the graph to show.
+    """
+    if ask.chain is None:
+        return None
+    try:
+        first, last = ask.chain.headers[0], ask.chain.headers[-1]
+        if not first.header.is_root_act or {first.header.graph, last.header.graph} != {ask.graph}:
+            return None
+        first.check()
+        body = ask.chain.parts.decode(ask.graph)
+    except RefusedError as refused:
+        log.info("join.chain_passed_over", extra={"reason": refused.reason.name})
+        return None
+    return ask.chain if any(name in body.by_address for name in names) else None

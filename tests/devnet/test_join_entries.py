@@ -12,15 +12,16 @@ import trio
 from p2pmem_devnet.cluster import Cluster
 from p2pmem_devnet.cluster_node import ClusterNode
 from p2pmem_protocol.hashing import keccak256
-from p2pmem_protocol.hello import RELAY_PROTOCOL
+from p2pmem_protocol.hello import MEMBER_PROTOCOL, RELAY_PROTOCOL, Greeting
 from p2pmem_protocol.join import Answer, Ask, Invite, Reply, invite_key
 from p2pmem_protocol.limits import CREDENTIAL_MS_MAX
 
-from p2pmem.net.framing import FrameDecoder
-from p2pmem.net.seam import PeerId
+from p2pmem.net.framing import FrameDecoder, FrameReader
+from p2pmem.net.greet import greet_as_opener
+from p2pmem.net.seam import PeerId, Stream
 from p2pmem.services.ask_allowance import AskLimits
-from p2pmem.services.join_streams import RELAY_S
-from tests.devnet.asking import answer_to, ask_of, key_of, owner_behind_nat, raw_peers, said_on, sessions
+from p2pmem.services.join_streams import RELAY_S, Turn
+from tests.devnet.asking import NETWORK, answer_to, ask_of, dial, key_of, owner_behind_nat, raw_peers, said_on, sessions
 
 BARE = pytest.mark.cluster(n=1, found=False)
 LIMITS = AskLimits()
@@ -127,12 +128,12 @@ async def test_one_peer_makes_a_member_pass_on_so_much_and_no_more(cluster: Clus
     heard = 0
     answer_relayed = owner.inside.services.joining._answer_relayed
 
-    async def count(stream: object, turn: object) -> None:
+    async def count(stream: Stream, member: str, turn: Turn) -> None:
         nonlocal heard
         heard += 1
-        await answer_relayed(stream, turn)  # type: ignore[arg-type]
+        await answer_relayed(stream, member, turn)
 
-    owner.inside.services.joining._answer_relayed = count  # type: ignore[method-assign,assignment]
+    owner.inside.services.joining._answer_relayed = count  # type: ignore[method-assign]
     async with raw_peers(cluster, "mallory") as (network,), trio.open_nursery() as nursery:
         for _ in range(LIMITS.per_peer_per_minute + 20):
             ask = ask_of(key_of("mallory"), network.peer_id, owner.graph.id, middle.clock.now_ms(), bytes(16))
@@ -161,7 +162,7 @@ async def test_past_what_a_member_passes_on_in_all_the_no_is_the_same(cluster: C
 
 
 @BARE
-async def test_an_owner_hears_so_many_asks_of_one_peer_and_no_more_whoever_passes_them_on(cluster: Cluster) -> None:
+async def test_an_owner_hears_so_many_asks_of_one_peer_from_a_member_and_no_more(cluster: Cluster) -> None:
     middle, owner = await owner_behind_nat(cluster)
     asker = cluster.fabric.peer_id_of("asker")
     ask = ask_of(key_of("asker"), asker, owner.graph.id, owner.clock.now_ms(), bytes(16))
@@ -184,3 +185,25 @@ async def test_an_owner_hears_so_many_at_once_from_one_member(cluster: Cluster) 
     asker = cluster.fabric.peer_id_of("asker")
     ask = ask_of(key_of("asker"), asker, owner.graph.id, owner.clock.now_ms(), bytes(16))
     assert NO in await said_on(streams[-1], asker.encode(), ask.encode())
+
+
+@pytest.mark.cluster(n=2)
+async def test_all_peers_of_a_member_have_the_places_of_one(cluster: Cluster) -> None:
+    owner, bo = cluster.nodes
+    async with raw_peers(cluster, "another node of bo") as (network,):
+        peer = await dial(network, owner)
+        hello = await network.open_stream(peer, MEMBER_PROTOCOL)
+        proof = ask_of(bo.key, network.peer_id, owner.graph.id, owner.clock.now_ms()).proof
+        ours = Greeting.ours(NETWORK, owner.clock.now_ms())
+        reader = FrameReader(hello, frame_max_bytes=1 << 20)
+        await greet_as_opener(hello, reader, ours=ours, proof=proof, now_ms=ours.clock_ms)
+        most = LIMITS.relayed_per_member_at_once
+        streams = [await bo.inside.network.open_stream(peer, RELAY_PROTOCOL) for _ in range(most)]
+        await trio.sleep(0.1)
+        with trio.move_on_after(1):
+            assert await streams[0].receive_some() == b"never"
+        await network.open_stream(peer, RELAY_PROTOCOL)
+        await trio.sleep(0.1)
+        assert await said_on(streams[0]) == b""
+        with trio.move_on_after(1):
+            assert await streams[1].receive_some() == b"never"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import trio
 from p2pmem_devnet.cluster import Cluster, hours
-from p2pmem_protocol import cbor
+from p2pmem_protocol import cbor, frames
 from p2pmem_protocol.errors import MisuseError, Reason
+from p2pmem_protocol.frames import Heads
+from p2pmem_protocol.hello import SYNC_PROTOCOL
 
 from p2pmem.exchange.open_gossip import topic_of
 from p2pmem.face import MemberChange, NewGraph, NewMember, NoRightError
@@ -195,3 +197,20 @@ async def test_an_item_of_a_gated_graph_is_not_taken_from_a_topic_and_told_to_no
     assert bo.inside.penalties.reasons[Reason.BAD_FRAME] == 1
     assert ada.sees(asset)
     assert len(bo.graph.set) == 0
+
+
+@OPEN
+async def test_of_strangers_that_compare_nothing_is_kept(cluster: Cluster) -> None:
+    """Whoever names an open graph may compare, under any number of ids."""
+    ada, *_ = cluster.nodes
+    await cluster.settled()
+    kept = ada.inside.exchange.last_comparisons()
+    state = ada.inside.exchange._holdings.state(ada.graph.id, ada.clock.now_ms())
+    same = encode_frames([frames.encode(Heads(ada.clock.now_ms(), (state,)))])
+    for number in range(20):
+        async with cluster.fabric.network(f"stranger {number}") as network:
+            peer = await network.connect(ada.inside.network.addresses()[0], expected=None)
+            stream = await network.open_stream(peer, SYNC_PROTOCOL)
+            await stream.send_all(same)
+            assert await stream.receive_some()
+    assert ada.inside.exchange.last_comparisons().keys() == kept.keys()

@@ -11,7 +11,7 @@ import trio
 from p2pmem_protocol.errors import MisuseError
 from trio.testing import MockClock
 
-from p2pmem.net.dialer import Dialer
+from p2pmem.net.dialer import HEARD_S_MIN, Dialer
 from p2pmem.net.greet import NotWelcomeError
 from p2pmem.net.limits import PeerLimits
 from p2pmem.net.memory import MemoryFabric
@@ -235,6 +235,69 @@ async def test_of_hearsay_that_fills_all_room_what_does_not_answer_gives_way_and
         nursery.cancel_scope.cancel()
 
 
+async def test_addresses_that_swallow_what_is_sent_there_fill_the_room_for_seconds(clock: MockClock) -> None:
+    del clock
+    fabric = MemoryFabric(seed=5)
+
+    def at(name: str) -> str:
+        return f"/memory/{name}/p2p/{fabric.peer_id_of(name)}"
+
+    async with fabric.network("me") as me, fabric.network("you") as you, trio.open_nursery() as nursery:
+        dial = me.connect
+
+        async def connect(address: str, *, expected: PeerId | None) -> PeerId:
+            if "lie" in address:
+                await trio.sleep(15)
+            return await dial(address, expected=expected)
+
+        me.connect = connect  # type: ignore[method-assign]
+        dialer = Dialer(me, Meetings(fabric, "me"), random.Random(9), PeerLimits(heard_peers_max=3))
+        await nursery.start(dialer.run)
+        lies = [dialer.hear(at(f"lie {number}")) for number in range(3)]
+        await trio.sleep(HEARD_S_MIN - 0.01)
+        with pytest.raises(MisuseError, match="only heard of"):
+            dialer.hear(you.addresses()[0])
+        await trio.sleep(0.01)
+        dialer.hear(you.addresses()[0])
+        await trio.sleep(1)
+        assert me.connected() == {you.peer_id}
+        for number in range(3, 6):
+            dialer.hear(at(f"lie {number}"))
+            await trio.sleep(HEARD_S_MIN)
+        assert you.peer_id in dialer.wanted(), "who answered stays"
+        assert not dialer.wanted() & set(lies)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_fault_of_ours_in_what_a_peer_says_ends_no_more_than_its_session(
+    clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    del clock
+    fabric, met = MemoryFabric(seed=5), list[PeerId]()
+
+    async def fail(peer: PeerId) -> None:
+        met.append(peer)
+        async with trio.open_nursery():
+            raise ValueError("what nobody thought of")
+
+    async with (
+        fabric.network("me") as me,
+        fabric.network("you") as you,
+        fabric.network("other") as other,
+        trio.open_nursery() as nursery,
+    ):
+        dialer = Dialer(me, fail, random.Random(9))
+        await nursery.start(dialer.run)
+        dialer.want(you.addresses()[0])
+        await trio.sleep(5)
+        dialer.want(other.addresses()[0])
+        await trio.sleep(5)
+        assert met.count(you.peer_id) >= 4
+        assert other.peer_id in met
+        assert "peer.session_failed" in caplog.text
+        nursery.cancel_scope.cancel()
+
+
 async def test_hearsay_does_not_displace_the_address_that_a_person_gave(clock: MockClock) -> None:
     del clock
     fabric = MemoryFabric(seed=6)
@@ -247,4 +310,38 @@ async def test_hearsay_does_not_displace_the_address_that_a_person_gave(clock: M
         await nursery.start(dialer.run)
         await trio.sleep(1)
         assert len(meetings.at) == 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_hearsay_does_not_displace_where_a_peer_answered_and_is_forgotten_while_it_is_away(
+    clock: MockClock,
+) -> None:
+    """A member that says of another to be at so many places keeps nobody from it, and nobody is knocked at for ever."""
+    del clock
+    fabric, tries = MemoryFabric(seed=6), list[str]()
+    async with fabric.network("me") as me, trio.open_nursery() as nursery:
+        dial, meetings = me.connect, Meetings(fabric, "me")
+
+        async def connect(address: str, *, expected: PeerId | None) -> PeerId:
+            tries.append(address)
+            return await dial(address, expected=expected)
+
+        me.connect = connect  # type: ignore[method-assign]
+        dialer = Dialer(me, meetings, random.Random(10), PeerLimits(heard_failures_max=3))
+        await nursery.start(dialer.run)
+        async with fabric.network("you") as you:
+            (true_address,) = you.addresses()
+            dialer.hear(true_address)
+            await trio.sleep(1)
+            for number in range(100):
+                dialer.hear(f"/memory/lie-{number}/p2p/{you.peer_id}")
+        meetings.ended.set()
+        await trio.sleep(600)
+        assert any("lie" in address for address in tries)
+        tries.clear()
+        await trio.sleep(600)
+        assert set(tries) == {true_address}
+        async with fabric.network("you"):
+            await trio.sleep(61)
+            assert len(meetings.at) == 2
         nursery.cancel_scope.cancel()

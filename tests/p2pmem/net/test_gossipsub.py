@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import itertools
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from random import Random
@@ -204,6 +204,34 @@ async def test_an_rpc_that_breaks_the_rules_harms_only_its_stream(networks: Netw
         assert line[1].topics.restarts == 0
         if raw != BAD_RPCS["bad ids"]:
             assert len(line[1].blamed) == 1
+
+
+@pytest.mark.parametrize("write", [bytes.hex, lambda it: it.hex().upper(), lambda it: it.hex(" ")])
+async def test_what_a_peer_asks_for_by_id_it_is_given_once(networks: Networks, write: Callable[[bytes], str]) -> None:
+    async with nodes(networks, 1) as (node,), networks.network("attacker") as attacker:
+        heard = bytearray()
+
+        async def overhear(stream: Stream) -> None:
+            while data := await stream.receive_some():
+                heard.extend(data)
+
+        attacker.set_handler(MESHSUB, overhear)
+        await node.topics.subscribe("open", Inbox())
+        peer = await attacker.connect(node.network.addresses()[0], expected=None)
+        stream = await attacker.open_stream(peer, MESHSUB)
+        pubsub = node.topics._pubsub
+        assert pubsub is not None
+        await until(lambda: len(pubsub.peers) == 1)
+        await node.topics.publish("open", b"a needle")
+        (message_id,) = pubsub.router.mcache.msgs  # type: ignore[attr-defined]
+        for _ in range(3):
+            asked = [message_id.hex().encode()] * 3 + [write(message_id).encode()] * 3
+            rpc = rpc_pb2.RPC(control=rpc_pb2.ControlMessage(iwant=[rpc_pb2.ControlIWant(messageIDs=asked)] * 2))
+            await stream.send_all(encode_frames([rpc.SerializeToString()]))
+        await until(lambda: b"a needle" in heard)
+        await trio.sleep(0.2)
+        assert heard.count(b"a needle") == 1
+        assert node.blamed == []
 
 
 FEW = GossipLimits(

@@ -102,6 +102,25 @@ async def test_where_only_members_are_a_newcomer_is_refused() -> None:
             assert network.connected() == before
 
 
+async def test_where_only_members_are_the_further_connections_of_one_peer_give_way() -> None:
+    greedy, other = Identity(os.urandom(32)), Identity(os.urandom(32))
+    async with victim(NetworkLimits(inbound_connections_max=4)) as network:
+        network.set_known(lambda peer: True)
+        idle, busy, third = [await secured(network, greedy) for _ in range(3)]
+        async with closing(idle, busy, third, await secured(network, other)):
+            await busy.write(negotiate(1, "/echo/1"))
+            await until(lambda: network.statistics().inbound_connections == 4)
+            await until(lambda: sum(it.inbound_streams for it in network.statistics().peers.values()) == 1)
+            async with closing(await secured(network, local_address="127.0.0.3")):
+                await until_closed(idle.wire)
+                async with closing(await secured(network, local_address="127.0.0.3")):
+                    await until_closed(third.wire)
+                    await until(lambda: len(network.connected()) == 4)
+                    before = network.connected()
+                    await until_closed((await secured(network, local_address="127.0.0.3")).wire)
+                    assert network.connected() == before
+
+
 async def test_who_is_not_let_in_takes_nobodys_place() -> None:
     async with victim(NetworkLimits(inbound_connections_max=2)) as network:
         here = await crowd(network, "127.0.0.2", 2)
@@ -234,12 +253,13 @@ HERE = st.builds(
 
 
 @given(st.lists(HERE, max_size=12))
-def test_whoever_gives_way_is_no_member_and_nobody_else_holds_more(here: list[Here]) -> None:
+def test_whoever_gives_way_is_no_member_while_a_stranger_is_here_and_nobody_else_holds_more(here: list[Here]) -> None:
     gone = who_gives_way(here, lambda peer: peer == "a")
     strangers = [it for it in here if it.peer != "a"]
-    assert (gone is None) == (not strangers)
-    if gone is None:
+    if not strangers:
+        assert gone in (here if len(here) > 1 else [None]), "of one member's connections one too many"
         return
+    assert gone is not None
     held = [(it.origin.wide, it.origin.narrow) for it in strangers]
     assert gone in strangers
     for other in strangers:

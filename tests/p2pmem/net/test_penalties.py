@@ -15,7 +15,7 @@ from p2pmem.exchange.allowance import Allowances
 from p2pmem.net.faults import Faults
 from p2pmem.net.limits import GossipLimits, PeerLimits
 from p2pmem.net.memory import MemoryFabric
-from p2pmem.net.penalties import Ban, Penalties
+from p2pmem.net.penalties import FOR_GOOD_MS, Ban, Penalties
 from p2pmem.net.seam import NetworkLimits, PeerId, PeerUnreachableError
 
 FORGED = RefusedError(Reason.BAD_SIGNATURE, "a signature that is none")
@@ -87,6 +87,71 @@ async def test_who_is_punished_loses_its_connection_and_the_ban_is_kept(clock: M
         again = Penalties(me, kept, TrioClock(BASE_MS))
         assert not again.may_connect(you.peer_id)
         nursery.cancel_scope.cancel()
+
+
+async def test_who_is_slow_to_go_delays_no_other_and_undoes_no_ban_of_a_person(
+    clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who does not read what is said last to him stands for a second; a program that reads the log bans him in it."""
+    del clock
+    fabric, kept, asked = MemoryFabric(seed=1), Kept(), list[PeerId]()
+    first, other = (MemoryFabric.peer_id_of(name) for name in ("you", "another"))
+
+    async def go_slowly(peer: PeerId, why: str) -> None:
+        del why
+        asked.append(peer)
+        await trio.sleep(1)
+
+    async with fabric.network("me") as me, trio.open_nursery() as nursery:
+        monkeypatch.setattr(me, "disconnect", go_slowly)
+        penalties = Penalties(me, kept, TrioClock(BASE_MS))
+        nursery.start_soon(penalties.run)
+        penalties.punish(first, FORGED)
+        penalties.punish(other, FORGED)
+        await trio.testing.wait_all_tasks_blocked()
+        assert set(asked) == {first, other}
+        assert set(kept.bans) == {first, other}
+        await penalties.ban(first, None)
+        await penalties.pardon(other)
+        await trio.sleep(5)
+        assert set(kept.bans) == {first}
+        assert kept.bans[first].until_ms == FOR_GOOD_MS
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_clock_that_is_set_back_keeps_nobody_out_but_whom_a_person_banned(clock: MockClock) -> None:
+    """As of a machine that begins in a wrong year, until somebody tells it the time."""
+    del clock
+    year_ms = 365 * 24 * 3_600_000
+
+    class SetBack(TrioClock):
+        back_ms = 0
+
+        def now_ms(self) -> int:
+            return super().now_ms() - self.back_ms
+
+    wall = SetBack(BASE_MS + year_ms)
+    peer, left, banned, other = (MemoryFabric.peer_id_of(name) for name in "abcd")
+    async with MemoryFabric(seed=1).network("me") as me:
+        penalties = Penalties(me, Kept(), wall)
+        penalties.punish(peer, FORGED)
+        await penalties.hold_off(left, 60)
+        await penalties.ban(banned, 60_000)
+        for _ in range(30):
+            penalties._faults.note("192.0.2.1", round(trio.current_time() * 1000))
+        assert not any(penalties.may_connect(it, "192.0.2.1") for it in (peer, left, banned, other))
+        wall.back_ms = year_ms
+        await trio.sleep(61)
+        assert [penalties.may_connect(it, "192.0.2.1") for it in (peer, left, banned, other)] == [
+            True,
+            True,
+            False,
+            True,
+        ]
+        penalties.punish(peer, FORGED)
+        assert not penalties.may_connect(peer)
+        await trio.sleep(21)
+        assert penalties.may_connect(peer), "the second time twice as long, from now"
 
 
 async def test_only_so_many_bans_are_kept_and_those_of_a_person_are_never_forgotten(clock: MockClock) -> None:

@@ -37,6 +37,13 @@ LOOP, LAN, WORLD = "/ip4/127.0.0.1/tcp/1/p2p/x", "/ip4/192.168.1.9/tcp/1/p2p/x",
         ("/ip6/::ffff:127.0.0.1/tcp/1", Reach.MACHINE),
         ("/ip6/::ffff:0.0.0.0/tcp/1", Reach.NOWHERE),
         ("/ip6/::ffff:10.0.0.1/tcp/1", Reach.NETWORK),
+        ("/ip6/64:ff9b::7f00:1/tcp/1", Reach.MACHINE),
+        ("/ip6/64:ff9b::8.8.8.8/tcp/1", Reach.WORLD),
+        ("/ip6/::127.0.0.1/tcp/1", Reach.MACHINE),
+        ("/ip6/::1%lo/tcp/1", Reach.MACHINE),
+        ("/dns/zero\0byte/tcp/1", Reach.WORLD),
+        ("/dns/\ud800/tcp/1", Reach.WORLD),
+        ("/ip4/\0/tcp/1", Reach.NOWHERE),
         ("", Reach.NOWHERE),
     ],
 )
@@ -67,8 +74,17 @@ def test_nobody_is_made_to_knock_at_its_own_machine_by_hearsay() -> None:
 
 
 def test_where_machines_of_a_cloud_answer_nobody_is_made_to_ask() -> None:
-    for address in ("/ip4/169.254.169.254/tcp/80", "/dns/169.254.169.254/tcp/80", "/ip6/fe80::1/tcp/80"):
-        assert not may_dial_on_hearsay(address, [WORLD])
+    for where in (
+        "ip4/169.254.169.254",
+        "dns/169.254.169.254",
+        "ip6/fe80::1",
+        "ip6/64:ff9b::169.254.169.254",
+        "ip6/fd00:ec2::254",
+        "ip6/fd00:ec2::254%eth0",
+        "ip4/168.63.129.16",
+        "ip6/::ffff:100.100.100.200",
+    ):
+        assert not may_dial_on_hearsay(f"/{where}/tcp/80", [WORLD])
 
 
 @pytest.mark.parametrize(
