@@ -17,7 +17,7 @@ from p2pmem.api.client import HttpFace
 from p2pmem.api.problems import NodeBugError, NodeMisuseError, NodeOutsideError, UnreachableError
 from p2pmem.api.routes import BODY_BYTES_MAX, CALLS, FILE_BYTES_MAX
 from p2pmem.api.server import serve_http
-from p2pmem.face import ChangeEvent, NewGraph
+from p2pmem.face import ChangeEvent, NewGraph, NotFoundError
 
 from .conftest import TOKEN, Served
 from .memory_face import MemoryFace
@@ -108,7 +108,7 @@ async def test_unknown_paths_and_verbs_are_problems(served: Served) -> None:
     assert (answer.status_code, code_of(answer)) == (404, "no-such-route")
     answer = await served.raw.put("/v1/graphs")
     assert (answer.status_code, code_of(answer)) == (405, "wrong-method")
-    with pytest.raises(NodeMisuseError):
+    with pytest.raises(NotFoundError, match="there is no job 'a/b'"):
         await served.client._request("job", job="a/b", wait_ms=0)
 
 
