@@ -17,6 +17,7 @@ from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.names import network_id
 
 from p2pmem.home import MAKE_ANEW
+from p2pmem.net.multiaddr import parse_tcp
 from p2pmem.review.judging import ReviewSettings
 
 TEMPLATE: Final = """\
@@ -106,6 +107,10 @@ class Config:
         ReviewSettings(self.review_policy, self.review_shapes, self.review_command, self.review_timeout_s)
         if self.free_disk_min_mb < 0:
             raise MisuseError(f"disk.free_min_mb is {self.free_disk_min_mb}: 0 and more are possible")
+        try:
+            parse_tcp(self.listen)
+        except MisuseError as error:
+            raise MisuseError(f"peer.listen {error}") from None
         for address in self.bootstrap:
             if not (address.startswith("/") and "/p2p/" in address):
                 raise MisuseError(

@@ -113,7 +113,7 @@ class FilesStory:
         group = await found(self._fleet, SLUG, self._m, chain=self._chain)
         self._teller.say(
             f"{group.founder.name} founds a gated context graph with {and_list(group.names(group.others))}; "
-            f"{self._m} of the {len(group.others)} have to approve."
+            f"{self._m} of the {len(group.others)} {'has' if self._m == 1 else 'have'} to approve."
         )
         self.assets = [AssetFacts(name, content_bytes=0) for name in self._files]
         await self._draft_all(group)

@@ -451,7 +451,9 @@ class Story:
 
 
 def _quorum(m: int, others: int) -> str:
-    return "the other has to approve" if others == 1 else f"{m} of the {others} others have to approve"
+    if others == 1:
+        return "the other has to approve"
+    return f"{m} of the {others} others {'has' if m == 1 else 'have'} to approve"
 
 
 def _who(group: Group, trust: TrustView) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from p2pmem.api.codec import decode, loads
 from p2pmem.api.problems import BadRequestError, Exit
 from p2pmem.cli.command import Command, Context
-from p2pmem.cli.files import read_as, read_input
+from p2pmem.cli.files import read_as, read_input, shown_name
 from p2pmem.cli.words import clean
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def check_certificate(context: Context) -> Exit:
     """Every signature and every step from the root key to the quorum; and with content, its root."""
     from p2pmem_protocol.certificate import CERTIFICATE_BYTES_MAX, Certificate, Standing
     from p2pmem_protocol.certificate_json import from_json
+    from p2pmem_protocol.errors import RefusedError
 
     from p2pmem.services.certifying import statement_json
 
@@ -52,7 +53,11 @@ def check_certificate(context: Context) -> Exit:
     with read_as(args.file, "a certificate"):
         is_json = data.lstrip()[:1] == b"{"
         certificate = from_json(data.decode("utf-8", "replace")) if is_json else Certificate.decode(data)
-    statement = certificate.check()
+    try:
+        statement = certificate.check()
+    except RefusedError as error:
+        why = str(error).partition(": ")[2]
+        raise RefusedError(error.reason, f"{shown_name(args.file)} does not hold: {why}") from None
     lines = [f"holds: {statement.shown}"]
     lines += [f"  {address} approved ({method.name.lower()})" for address, method in statement.approvals]
     if args.content is not None:

@@ -123,13 +123,19 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As of argparse, which by itself gives an argument that may be missing up at the first option."""
-        if self._within or not self._may_miss_a_positional():
+        if self._within:
             return super().parse_known_args(args, namespace)
         self._within = True
         try:
-            return self.parse_known_intermixed_args(args, namespace)
+            intermixed = self._may_miss_a_positional()
+            parse = self.parse_known_intermixed_args if intermixed else super().parse_known_args
+            found, unknown = parse(args, namespace)
         finally:
             self._within = False
+        if unknown:
+            # here, so that it names the help of the command, and not that of all commands
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
 
     def _may_miss_a_positional(self) -> bool:
         return any(not action.option_strings and action.nargs in ("?", "*") for action in self._actions)

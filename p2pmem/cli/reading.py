@@ -52,6 +52,12 @@ def _layer(text: str) -> Layer:
         raise argparse.ArgumentTypeError(f"{text!r} is no layer: {words}") from None
 
 
+def _members_layer(text: str) -> Layer:
+    if _layer(text) is Layer.WORKING:
+        raise argparse.ArgumentTypeError("a draft is no version: `p2pmem drafts` lists them; shared or published")
+    return Layer(text)
+
+
 def _query_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sparql", metavar="SPARQL", nargs="?", help="the query; or --file")
     parser.add_argument("--file", metavar="FILE", help="read the query from a file, - for standard input")
@@ -82,7 +88,7 @@ async def query(context: Context) -> Exit:
 
 def _versions_arguments(parser: argparse.ArgumentParser) -> None:
     graph_argument(parser)
-    parser.add_argument("--layer", type=_layer, help="shared or published")
+    parser.add_argument("--layer", metavar="LAYER", type=_members_layer, help="shared or published")
     trust_argument(parser)
 
 

@@ -128,12 +128,13 @@ def show_agents(agents: Sequence[AgentView]) -> str:
     return table(("AGENT", "LABEL", "KEY"), rows, "no agents")
 
 
-def show_prepared(it: SignView) -> str:
+def show_prepared(it: SignView, file: str = "") -> str:
     return block(
         f"{it.action} waits for the signature of {it.agent}",
         [
             ("id", it.id),
             ("until", show_time(it.until_ms)),
+            ("sign", file),
             ("then", f"p2pmem sign submit {it.id} SIGNATURE"),
         ],
     )

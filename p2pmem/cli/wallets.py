@@ -79,7 +79,7 @@ async def sign_prepare(context: Context) -> Exit:
     view = await context.face.sign_prepare(request)
     if args.output is not None:
         write_new(args.output, f"{dumps(view.typed_data, indent=2)}\n".encode())
-        shown = f"{show_prepared(view)}\n  sign  {args.output}"
+        shown = show_prepared(view, str(args.output))
     else:
         shown = f"{show_prepared(view)}\n{json.dumps(view.typed_data)}"
     context.out.answer(view, shown)

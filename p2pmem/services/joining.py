@@ -133,6 +133,8 @@ class Joining:
         """
         if invite.network != self._ledger.network:
             raise MisuseError("the invite is for another network than this node is configured for (node.network)")
+        if all(self._is_own(it) for it in invite.addresses):
+            raise MisuseError("this node made the invite: it lets others in; run the command on their node")
         waiting = False
         with trio.move_on_after(JOIN_S_MAX):
             while True:
@@ -146,9 +148,12 @@ class Joining:
                     )
                 waiting = waiting or reply is Reply.WAITING
                 if reply is Reply.NO:
+                    why = (
+                        "the invite is used up or has ended" if invite.token else "no graph of that name is open there"
+                    )
                     raise MisuseError(
-                        f"nobody lets this node into {invite.graph}: the invite is used up or has ended, "
-                        "or its agent is not listed, or its clock is more than five minutes off"
+                        f"nobody lets this node into {invite.graph}: {why}, or its agent is not listed, "
+                        "or its clock is more than five minutes off"
                     )
                 await trio.sleep(ASK_AGAIN_S)
         if waiting:
@@ -159,7 +164,7 @@ class Joining:
         """The best answer of all addresses, or None when none answers. A roster that came with it is adopted."""
         best: Reply | None = None
         for address in invite.addresses:
-            if address.endswith(f"/p2p/{self._network.peer_id}"):
+            if self._is_own(address):
                 continue
             try:
                 peer = await self._network.connect(address, expected=None)
@@ -175,6 +180,9 @@ class Joining:
                 if answer.reply is Reply.LISTED:
                     break
         return best
+
+    def _is_own(self, address: str) -> bool:
+        return address.endswith(f"/p2p/{self._network.peer_id}")
 
     async def _ask(self, peer: PeerId, invite: Invite, label: str) -> Answer:
         stream = await self._network.open_stream(peer, JOIN_PROTOCOL)

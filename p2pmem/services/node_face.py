@@ -96,6 +96,8 @@ class NodeFace(NodeReading):
     def _sync(self) -> tuple[SyncView, ...]:
         """How the graphs that this node takes part in stood when they were last compared."""
         s = self._s
+        # A connection alone is not enough: who is let in nowhere any more compares only what is open to all.
+        members = {it.peer for it in s.sessions.all()}
         connected = s.network.connected()
         return tuple(
             SyncView(
@@ -105,7 +107,7 @@ class NodeFace(NodeReading):
                 abs(last.comparison.ours - last.comparison.theirs),
                 last.at_ms,
                 last.comparison.trouble,
-                peer in connected,
+                peer in members or (s.ledger.is_open(graph) and peer in connected),
             )
             for (peer, graph), last in sorted(s.exchange.last_comparisons().items())
             if graph in s.ledger.graphs

@@ -5,9 +5,11 @@ from __future__ import annotations
 from p2pmem_protocol.bodies import Retract, RetractMode
 from p2pmem_protocol.credential import SignedActFor
 from p2pmem_protocol.envelope import Envelope, decode_item
+from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.names import Address
-from p2pmem_protocol.view import VersionView
+from p2pmem_protocol.view import VersionView, asset_view
 
+from p2pmem.face import NotFoundError
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
 
@@ -25,9 +27,18 @@ def retraction(
     """What `agent` signs to take a version back.
 
     A principal shows the delegation under which the version was said, as the version itself shows it: then it is its
-    own words that it takes back, with the versions before, and not moderation.
+    own words that it takes back, with the versions before, and not moderation. What stands in its place has to be
+    there: taken back, a version never returns.
     """
     key = view.key
+    if successor == key.version:
+        raise MisuseError(f"version {successor} cannot stand in its own place; nothing was retracted")
+    asset = asset_view(graph.set, key.asset, ledger.clock.now_ms())
+    if successor is not None and successor not in {it.key.version for it in asset.versions}:
+        raise NotFoundError(
+            f"{key.author}/{key.name} has no version {successor} in {graph.name} to stand in the place of this; "
+            "nothing was retracted"
+        )
     mode = RetractMode.ERASE if erase else RetractMode.KEEP
     shown = None if agent == key.author else _shown(ledger, graph, view, agent)
     return Retract(key.author, key.name, key.version, mode, successor, reason, shown)

@@ -19,6 +19,13 @@ STORE = ox.NamedNode(INTERNAL + "this")
 
 _PLACE = re.compile(r"^error at (\d+):(\d+)")
 _MESSAGE_CHARACTERS = 300
+_SHOWN_CHARACTERS = 30
+FORMS = ("SELECT", "ASK", "CONSTRUCT", "DESCRIBE")
+# Prefixes, base and comments, and the word that comes after them.
+_BEGIN = re.compile(
+    r"(?:\s|#[^\n]*|base\s*<[^>]*>|prefix\s+[^\s:<]*:\s*<[^>]*>)*+(?P<word>\w*)",
+    re.IGNORECASE,
+)
 
 
 def stored_position(store: ox.Store) -> int:
@@ -57,7 +64,7 @@ def answer(
             substitutions=substitutions,
         )
     except SyntaxError as error:
-        raise _syntax(error) from None
+        raise _syntax(sparql, str(error)) from None
     if isinstance(result, ox.QueryBoolean):
         body = json.dumps({"head": {}, "boolean": bool(result)}).encode()
         return QueryAnswer(AnswerKind.ASK, position, False, 1, body)
@@ -106,9 +113,21 @@ def _dataset(iris: Sequence[str]) -> list[ox.NamedNode]:
     return [named(iri) for iri in iris]
 
 
-def _syntax(error: SyntaxError) -> QuerySyntax:
-    text = str(error)
+def _syntax(sparql: str, text: str) -> QuerySyntax:
+    """What is wrong and where, in one line: what the engine would have expected there is a page of its grammar."""
     place = _PLACE.match(text)
     line, column = (int(place[1]), int(place[2])) if place else (0, 0)
-    shown = text if len(text) <= _MESSAGE_CHARACTERS else text[:_MESSAGE_CHARACTERS] + "..."
-    return QuerySyntax(f"not a SPARQL query: {shown}", line, column)
+    begin = _BEGIN.match(sparql)
+    if begin and begin["word"].upper() not in FORMS:
+        word = f"this one with {begin['word'][:_SHOWN_CHARACTERS]!r}" if begin["word"] else "there is none of them"
+        what = f"after its prefixes a query begins with one of {', '.join(FORMS)}; {word}"
+    elif "Prefix not found" in text:
+        what = f"line {line}, column {column}: the name before this has a prefix that is not declared"
+    elif place is None:
+        what = " ".join(text.split())[:_MESSAGE_CHARACTERS]
+    else:
+        rest = sparql.split("\n")[line - 1][column - 1 :].strip()
+        what = f"line {line}, column {column}: " + (
+            f"it cannot go on with {rest[:_SHOWN_CHARACTERS]!r}" if rest else "something is missing here"
+        )
+    return QuerySyntax(f"not a SPARQL query: {what}", line, column)

@@ -48,8 +48,8 @@ class Trust(IntEnum):
         for level in cls:
             if word in (level.word, level.name, level.name.lower()):
                 return level
-        known = ", ".join(level.word for level in cls)
-        raise MisuseError(f"{word[:40]!r} is no trust level; the levels are {known}")
+        known = ", ".join(level.word for level in cls if level is not cls.REJECTED)
+        raise MisuseError(f"{word[:40]!r} is no trust level; those to ask for are {known}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +269,7 @@ def _would_raise(judged: _Judged, endorsed: bool) -> str:
         )
     needed = judged.m - approvals
     able = len(judged.missing) + len(judged.rejections)
-    return f"{needed} more of the {counted(able, 'verifier')} that have not approved"
+    return f"{needed} more of the {counted(able, 'verifier')} that {'has' if able == 1 else 'have'} not approved"
 
 
 def _weight(record: EvidenceRecord) -> tuple[int, int, bytes]:

@@ -55,6 +55,14 @@ async def test_without_the_delegation_the_same_agent_gets_in_nowhere(cluster: Cl
 
 
 @THREE
+async def test_an_invite_lets_nobody_in_on_the_node_that_made_it(cluster: Cluster) -> None:
+    ada, *_ = cluster.nodes
+    invite = await ada.face.invite(cluster.graph, roles=("reader",), uses=1, life_ms=1)
+    with pytest.raises(MisuseError, match="this node made the invite"):
+        await ada.face.join(invite, label="")
+
+
+@THREE
 async def test_an_agent_may_do_what_its_principal_gave_and_nothing_else(cluster: Cluster) -> None:
     _, bo, _ = cluster.nodes
     helper = await assistant(cluster, bo, rights=("share",))
@@ -98,6 +106,8 @@ async def test_one_command_shuts_a_stolen_machine_out_on_every_member(cluster: C
     # What it said before still counts; what it says now does not.
     assert all(member.sees(before) for member in (ada, bo, cy))
     assert (await bo.face.delegations())[0].revoked
+    # Its own node cannot know why, and shows nobody as equal whom it does not compare with any more.
+    assert not any(it.connected for it in (await stolen.face.status()).sync)
 
 
 @THREE

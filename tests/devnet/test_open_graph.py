@@ -48,6 +48,7 @@ async def test_who_begins_to_read_late_gets_all_that_was_said_before(cluster: Cl
     await cluster.until_seen(early[-1], reader)
     await cluster.advance(minutes=3)
     assert len(reader.graph.set) == len(ada.graph.set) >= 42
+    assert [it.connected for it in (await reader.face.status()).sync if it.peer == ada.inside.network.peer_id] == [True]
 
 
 @OPEN

@@ -469,7 +469,8 @@ async def test_a_statement_is_prepared_into_a_file_and_its_signature_handed_in(n
     fields, typed_data = tmp_path / "fields.json", tmp_path / "typed-data.json"
     fields.write_text('{"name": "x", "ttl_ms": 5000}')
     words = ["sign", "prepare", "share", OTHER, "--fields", f"@{fields}", "--output", str(typed_data)]
-    assert "p2pmem sign submit 0xabc SIGNATURE" in (await node(*words)).out
+    said = await node(*words)
+    assert f"\n  sign   {typed_data}\n  then   p2pmem sign submit 0xabc SIGNATURE\n" in said.out
     assert "primaryType" in typed_data.read_text()
     signature = "0x" + "12" * 65
     assert (await node("sign", "submit", "0xabc", signature)).code == 0

@@ -41,9 +41,11 @@ def one_line(said: Said) -> str:
         (["share", "x", "--ttl", "0s"], "no duration above 0"),
         (["share", "x", "--ttl", "-5m"], "'-5m' is no duration"),
         (["share", "x", "--tt", "1s"], "unrecognized arguments"),
-        (["draft", "x", "a.ttl", "b.ttl"], "unrecognized arguments: b.ttl"),
+        (["draft", "x", "a.ttl", "b.ttl"], "p2pmem draft: unrecognized arguments: b.ttl (see `p2pmem draft --help`)"),
+        (["job", "show", "j", "--graph", "g"], "p2pmem job show: unrecognized arguments: --graph g (see"),
         (["draft"], "required: NAME"),
         (["versions", "--layer", "all"], "working, shared, published"),
+        (["versions", "--layer", "working"], "`p2pmem drafts` lists them"),
         (["job", "resolve", "j", "--as", "maybe"], "invalid choice"),
         (["job", "list", "--limit", "many"], "invalid int"),
         (["graph", "create", "x", "--member", "=writer"], "names no address"),
@@ -337,7 +339,7 @@ def test_a_certificate_is_checked_without_a_node(tmp_path: Path, capsys: pytest.
     file.write_bytes(data)
     said = run_here(capsys, "trust", "check", str(file))
     assert said.code == Exit.REFUSED
-    one_line(said)
+    assert f"{file} does not hold: " in one_line(said)
     file.write_bytes(made().encode())
     other = tmp_path / "other.nq"
     other.write_text("<x:a> <x:b> <x:c> .\n")

@@ -210,6 +210,7 @@ def test_settings_are_shown_with_their_origin(
         ("[node]\n\n[old]\nport = 1\n", 3, "there is no section [old]: remove it; there are [node], [peer]"),
         ('label = "x"\n', 1, "label stands outside any section"),
         ('[http]\nhost = "::1"\nport = "abc"\n', 3, "http.port is 'abc': a whole number is needed"),
+        ('[peer]\nlisten = "4001"\n', 2, "peer.listen '4001' is not of the form /ip4|ip6|dns/<host>/tcp/<port>"),
         ("[http]\nport = 70000\n", 2, "http.port is 70000: 0 to 65535 are possible"),
         ('[peer]\nmdns = "perhaps"\n', 2, "peer.mdns is 'perhaps': true and false are possible"),
         ('[chain]\n\nrpc = "http://127.0.0.1:1"\n', 3, "chain.rpc and chain.contract are set together"),

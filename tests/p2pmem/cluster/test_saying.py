@@ -10,7 +10,7 @@ from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.trust import Trust
 from trio.testing import MockClock
 
-from p2pmem.face import MemberChange, NewMember
+from p2pmem.face import MemberChange, NewMember, NotFoundError
 from p2pmem.services.drafting import DraftEditedError
 
 pytestmark = pytest.mark.cluster(n=4, quorum=2)
@@ -108,6 +108,20 @@ async def test_a_retracted_version_is_hidden_and_an_erased_one_is_gone(cluster: 
     assert not late.sees(hidden)
     assert not _holds(late.inside.ledger, b"a secret word")
     assert bo.view(hidden) is not None
+
+
+async def test_nothing_is_retracted_for_a_successor_that_is_not_there(cluster: Cluster) -> None:
+    ada, *_ = cluster.nodes
+    asset = await ada.publish(text="ex:a ex:b ex:c .")
+
+    async def retract(successor: int) -> None:
+        await ada.face.retract(cluster.graph, asset.reference, reason="", successor=successor, erase=False)
+
+    with pytest.raises(NotFoundError, match="has no version 9"):
+        await retract(9)
+    with pytest.raises(MisuseError, match="in its own place"):
+        await retract(1)
+    assert ada.sees(asset)
 
 
 async def test_a_draft_edited_after_sealing_is_not_shared_under_the_old_seal(cluster: Cluster) -> None:

@@ -172,6 +172,26 @@ async def test_a_syntax_error_says_where(queries: Queries) -> None:
     assert (caught.value.line, caught.value.column) == (2, 10)
 
 
+FORMS = "after its prefixes a query begins with one of SELECT, ASK, CONSTRUCT, DESCRIBE; "
+
+
+@pytest.mark.parametrize(
+    ("sparql", "says"),
+    [
+        ("SELEC * {", FORMS + "this one with 'SELEC'"),
+        ("# c\nPREFIX ex: <http://e/> INSERT DATA {}", FORMS + "this one with 'INSERT'"),
+        ("", FORMS + "there is none of them"),
+        ("SELECT * {\n ?s ?p ", "line 2, column 8: something is missing here"),
+        ("SELECT * { ?s ?p ?o } LIMIT x", "line 1, column 29: it cannot go on with 'x'"),
+        ("ASK { ?s foo:bar ?o }", "line 1, column 17: the name before this has a prefix that is not declared"),
+    ],
+)
+async def test_a_syntax_error_is_one_line_that_says_what_is_wrong(queries: Queries, sparql: str, says: str) -> None:
+    with pytest.raises(QuerySyntax) as caught:
+        await queries.query(sparql, **GRAPHS)
+    assert str(caught.value) == f"not a SPARQL query: {says}"
+
+
 async def test_answers_are_cut_at_their_limits_and_say_so(queries: Queries) -> None:
     values = "SELECT * { VALUES ?x { 1 2 3 4 5 } }"
     whole = await queries.query(values, **GRAPHS, limits=QueryLimits(max_rows=5))

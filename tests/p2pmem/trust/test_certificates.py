@@ -108,7 +108,7 @@ async def test_an_explanation_names_every_signature_and_what_is_missing(autojump
             }
             assert each.missing == (str(it.dan.address),)
             assert each.barred == (str(it.ada.address),)
-            assert each.would_raise == "1 more of the 1 verifier that have not approved"
+            assert each.would_raise == "1 more of the 1 verifier that has not approved"
             assert (each.quorum_serial, set(each.verifiers)) == (2, {str(node.address) for node in it.verifiers})
             assert each.asked_until_ms > it.ada.clock.now_ms()
             assert each.shown == "PartiallyVerified, 2 of 3, 3 needed, 2 manual"
