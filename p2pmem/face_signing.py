@@ -69,8 +69,8 @@ class SignRequest:
 class SignView:
     """A statement that waits for its signature until `until_ms`. `typed_data` is what `eth_signTypedData_v4` takes.
 
-    `warnings` say what to know of it before one signs: of a roster, of which a wallet shows hashes alone, all that it
-    changes.
+    `told` says in words what one signs where a wallet shows bytes and hashes of it alone: of a roster, all that it
+    changes. `warnings` say what to know of it before.
     """
 
     id: str
@@ -78,6 +78,7 @@ class SignView:
     agent: str
     typed_data: dict[str, object]
     until_ms: int
+    told: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
 

@@ -133,6 +133,7 @@ def show_prepared(it: SignView, file: str = "") -> str:
         f"{it.action} waits for the signature of {it.agent}",
         [
             ("id", it.id),
+            *(("says" if number == 0 else "", clean(line)) for number, line in enumerate(it.told)),
             ("until", show_time(it.until_ms)),
             ("sign", file),
             ("then", f"p2pmem sign submit {it.id} SIGNATURE"),

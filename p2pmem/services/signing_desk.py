@@ -117,7 +117,9 @@ class SigningDesk:
         self._wallets.check(agent)
         waiting = self._wallets.keep(await make(request, agent))
         it = waiting.statement
-        return SignView(hex_id(it.digest), it.action, str(it.agent), it.typed_data, waiting.until_ms, it.warnings)
+        return SignView(
+            hex_id(it.digest), it.action, str(it.agent), it.typed_data, waiting.until_ms, it.told, it.warnings
+        )
 
     async def submit(self, id_: str, signature: str) -> SignedView:
         statement, about = await self._wallets.submit(id_, signature)
@@ -196,7 +198,7 @@ class SigningDesk:
             await self._drafting.keep_seal(graph, unsealed, unsealed.seal.sign(handed))
             return reference_of(unsealed.seal.key)
 
-        return Statement("seal", agent, unsealed.seal.digest, unsealed.seal.typed_data(), finish, warnings)
+        return Statement("seal", agent, unsealed.seal.digest, unsealed.seal.typed_data(), finish, warnings=warnings)
 
     async def _share(self, request: SignRequest, agent: Address) -> Statement:
         graph = self._graph(request)

@@ -46,7 +46,8 @@ class Handed:
 class Statement:
     """Something to sign: its EIP-712 digest, its typed data, and what is done with the signature.
 
-    `finish` returns the reference or the graph that it was about.
+    `finish` returns the reference or the graph that it was about. `told` says in words what is signed, where a wallet
+    shows hashes of it alone.
     """
 
     action: str
@@ -54,6 +55,7 @@ class Statement:
     digest: bytes
     typed_data: dict[str, object]
     finish: Callable[[Handed], Awaitable[str]]
+    told: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
 

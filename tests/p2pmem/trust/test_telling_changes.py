@@ -182,11 +182,11 @@ async def test_a_wallet_is_told_what_the_hashes_that_it_signs_change(autojump_cl
             "prepare": (it.bo, SignRequest("prepare", wanda.address, graph, change=change)),
         }
         for node, request in asked.values():
-            told = (await node.face.sign_prepare(request)).warnings
+            told = (await node.face.sign_prepare(request)).told
             assert f"asked for: {it.dan.address} is removed" in told
             assert "access: gated now, open then" in told
         new = NewGraph("more", (NewMember(str(it.dan.address), ("writer",), "dan"),), access="open", acks_min=1)
-        told = (await it.ada.face.sign_prepare(SignRequest("found", owner.address, new=new))).warnings
+        told = (await it.ada.face.sign_prepare(SignRequest("found", owner.address, new=new))).told
         assert "access: none now, open then" in told
         assert f"member {it.dan.address}: none now, reader writer, called 'dan' then" in told
         assert f"owner: none now, {owner.address.lower()} then" in told
@@ -205,11 +205,11 @@ async def test_a_wallet_is_told_what_the_bytes_that_it_signs_say(autojump_clock:
             "propose": ({}, f"asks the verifiers about {name} {where}, until 2"),
             "ack": ({}, f"promises to keep the content of {name} {where}, until 2"),
             "retract": (
-                {"erase": True, "successor": 2},
-                f"takes back {name}, whose place version 2 takes, and erases its content at every member {where}",
+                {"erase": True},
+                f"takes back {name}, and erases its content at every member {where}",
             ),
         }
         for action, (more, expected) in asked.items():
             request = SignRequest(action, wanda.address, **{**about, **more})  # type: ignore[arg-type]
-            (told,) = (await it.bo.face.sign_prepare(request)).warnings
+            (told,) = (await it.bo.face.sign_prepare(request)).told
             assert told.startswith(expected), told
