@@ -404,6 +404,7 @@ class _Built:
                 self._disk,
                 self._lifetimes,
                 self._facts,
+                self._signing,
             ),
             delegating=self._delegating,
             peering=self._peering,

@@ -185,8 +185,12 @@ class Dialer:
         return {
             peer: tuple(target.addresses)
             for peer, target in self._targets.items()
-            if target.failures >= UNANSWERED_DIALS
+            if target.failures >= UNANSWERED_DIALS and target.welcome
         }
+
+    def unwelcome(self) -> tuple[PeerId, ...]:
+        """Who answered last that we share nothing."""
+        return tuple(peer for peer, target in self._targets.items() if not target.welcome)
 
     def wanted(self) -> frozenset[PeerId]:
         return frozenset(self._targets)

@@ -69,6 +69,10 @@ class Signing:
         """Whether this node holds its key, or hands it what it is to sign."""
         return agent in self._keyring or agent in self.outside
 
+    def takes_part(self, graph: LedgerGraph) -> bool:
+        """Whether one of this node's agents is a member, or acts for one, as far as is known here."""
+        return any(graph.is_member(agent) or self.acting_in(graph, agent) for agent in self.agents())
+
     def agents(self) -> tuple[Address, ...]:
         return self._keyring.addresses
 

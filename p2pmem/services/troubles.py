@@ -14,6 +14,7 @@ from p2pmem.services.chain_facts import ChainFacts
 from p2pmem.services.disk_watch import DiskWatch
 from p2pmem.services.keeper import Keeper
 from p2pmem.services.lifetimes import Lifetimes
+from p2pmem.services.signing import Signing
 
 TRIED_SHOWN: Final = 3
 
@@ -30,8 +31,10 @@ class Troubles:
         disk: DiskWatch,
         lifetimes: Lifetimes,
         facts: ChainFacts,
+        signing: Signing,
     ) -> None:
         self._ledger = ledger
+        self._signing = signing
         self._sessions = sessions
         self._dialer = dialer
         self._keeper = keeper
@@ -55,9 +58,17 @@ class Troubles:
                 yield f"{graph.name}: {graph.trouble}"
 
     def _of_connections(self) -> Iterator[str]:
-        """One member that can be reached is enough; without any, a person may know where they are."""
-        unanswered = self._dialer.unanswered()
-        if not unanswered or not self._ledger.graphs or self._sessions.all():
+        """One member that can be reached is enough; without any, a person may know where they are. Who only reads open
+        graphs has no sessions with anybody."""
+        if self._sessions.all() or not any(map(self._signing.takes_part, self._ledger.graphs.values())):
+            return
+        unwelcome, unanswered = self._dialer.unwelcome(), self._dialer.unanswered()
+        if unwelcome:
+            yield (
+                f"{counted(len(unwelcome), 'known peer')} answered, and this node is let in nowhere there: whoever it "
+                "speaks for may have been removed or revoked, and what is shared here reaches nobody. Ask the owner"
+            )
+        if not unanswered:
             return
         tried = [address.partition("/p2p/")[0] for addresses in unanswered.values() for address in addresses]
         shown = ", ".join(tried[:TRIED_SHOWN]) + (" and others" if len(tried) > TRIED_SHOWN else "")

@@ -111,6 +111,18 @@ async def test_one_command_shuts_a_stolen_machine_out_on_every_member(cluster: C
 
 
 @THREE
+async def test_a_machine_that_was_shut_out_says_so_in_its_status(cluster: Cluster) -> None:
+    _, bo, _ = cluster.nodes
+    helper = await assistant(cluster, bo)
+    assert (await helper.face.status()).warnings == ()
+    await bo.face.revoke(str(helper.address))
+    await cluster.advance(minutes=5)
+    (warning,) = (await helper.face.status()).warnings
+    assert "let in nowhere there: whoever it speaks for may have been removed or revoked" in warning
+    assert (await bo.face.status()).warnings == ()
+
+
+@THREE
 async def test_what_a_stolen_machine_said_goes_too_when_its_principal_says_so(cluster: Cluster) -> None:
     ada, bo, cy = cluster.nodes
     stolen = await assistant(cluster, bo)
