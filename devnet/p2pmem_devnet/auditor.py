@@ -32,7 +32,7 @@ from p2pmem_protocol.view import asset_view
 
 from p2pmem.exchange.link import RECENT_BYTES_MAX
 from p2pmem.ledger.graph import LedgerGraph
-from p2pmem_devnet.auditor_trust import lives_until, naive_level, versions_of
+from p2pmem_devnet.auditor_trust import line_of, lives_until, naive_level, versions_of
 
 if TYPE_CHECKING:
     from p2pmem_devnet.cluster import Cluster
@@ -241,9 +241,10 @@ class Auditor:
         head, now_ms = held.graph.head, held.node.clock.now_ms()
         if head is None:
             return
+        headers = line_of(head, [signed.header for signed in held.graph.headers.headers()])
         for key in held.graph.set.assets():
             for view in asset_view(held.graph.set, key, now_ms).versions:
-                naive = naive_level(held.about.get(key, []), head, view.key, now_ms)
+                naive = naive_level(held.about.get(key, []), head, headers, view.key, now_ms)
                 if naive != view.trust.level.word:
                     shown = view.trust.level.word
                     yield Finding(

@@ -12,7 +12,7 @@ from p2pmem_protocol.bodies import Sealed
 from p2pmem_protocol.envelope import Envelope, Item
 from p2pmem_protocol.evidence import Decision, Endorse, Endorsement, Evidence, Verdict
 from p2pmem_protocol.names import Address, VersionKey
-from p2pmem_protocol.roster import Quorum, Role, Roster
+from p2pmem_protocol.roster import Header, Quorum, Role, Roster
 
 
 def versions_of(items: Iterable[Item], t_ms: int) -> set[VersionKey]:
@@ -32,15 +32,24 @@ def lives_until(items: Iterable[Item], key: VersionKey, t_ms: int) -> int | None
     return 0 if 0 in ends else max(ends)
 
 
-def naive_level(items: Collection[Item], head: Roster, key: VersionKey, t_ms: int) -> str:
-    """The word of the level at which a version stands."""
+def line_of(head: Roster, headers: Iterable[Header]) -> list[Header]:
+    """The head's header and those from which it descends, as far as they are among `headers`."""
+    known = {header.id: header for header in headers}
+    line = [head.header]
+    while (parent := known.get(line[-1].parent)) is not None:
+        line.append(parent)
+    return line
+
+
+def naive_level(items: Collection[Item], head: Roster, headers: Collection[Header], key: VersionKey, t_ms: int) -> str:
+    """The word of the level at which a version stands. `headers`: those from which the head descends."""
     barred = {key.author} | {item.principal for item in _sealed(items, t_ms) if _number(item) == _number_of(key)}
     said = [item for item in items if isinstance(item, Evidence) and item.subject == key]
     verdicts = [(item.id, item.statement) for item in said if isinstance(item.statement, Verdict)]
     approved, rejected = _verdicts(verdicts, head.quorum, barred)
     m = head.quorum.m
     n = sum(verifier not in barred for verifier in head.quorum.verifiers)
-    if (m and len(approved) >= m) or _is_certified(verdicts, head, key, barred):
+    if (m and len(approved) >= m) or _is_certified(verdicts, head, headers, key, barred):
         return "ConsensusVerified"
     if rejected and len(rejected) > n - m:
         return "Rejected"
@@ -66,12 +75,17 @@ def _verdicts(
 
 
 def _is_certified(
-    verdicts: Iterable[tuple[bytes, Verdict]], head: Roster, key: VersionKey, barred: Collection[Address]
+    verdicts: Iterable[tuple[bytes, Verdict]],
+    head: Roster,
+    headers: Collection[Header],
+    key: VersionKey,
+    barred: Collection[Address],
 ) -> bool:
-    """Whether the head keeps a certificate of an earlier quorum whose verdicts are all there."""
+    """Whether the head keeps a certificate whose verdicts are all there, of a quorum that the graph has or had."""
     held = dict(verdicts)
     for kept in head.body.certificates:
-        if kept.subject == key and all(item_id in held for item_id in kept.verdicts):
+        was_named = any(kept.quorum.id == header.quorum for header in headers)
+        if kept.subject == key and was_named and all(item_id in held for item_id in kept.verdicts):
             listed = [(item_id, held[item_id]) for item_id in kept.verdicts]
             approved, _ = _verdicts(listed, kept.quorum, barred)
             if len(approved) == len(kept.verdicts) == kept.quorum.m:

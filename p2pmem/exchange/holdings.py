@@ -107,6 +107,10 @@ class Holdings(Protocol):
     def member_count(self, graph: GraphId) -> int:
         """How many the adopted head lists, 0 for none."""
 
+    def lacks_headers(self, graph: GraphId) -> bool:
+        """Whether the head descends from a header that is not held."""
+        ...
+
     def header_ids(self, graph: GraphId) -> tuple[bytes, ...]: ...
 
     async def add_headers(self, graph: GraphId, headers: Sequence[SignedHeader]) -> None:

@@ -212,7 +212,8 @@ class SyncClient:
 
     async def _graph(self, line: _Line, ours: GraphState, theirs: GraphState, agreed_ms: int) -> Comparison:
         graph = GraphId(ours.graph)
-        if ours.head != theirs.head:
+        # A join brings the headers of one term; certificates that the head keeps may need those before it.
+        if ours.head != theirs.head or self._holdings.lacks_headers(graph):
             await self._heads(line, graph)
             ours = self._holdings.state(graph, agreed_ms)
             if ours.head != theirs.head:

@@ -14,6 +14,7 @@ from p2pmem_protocol.holdings import Changes
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import Address, GraphId, GraphName, NetworkId
 from p2pmem_protocol.records import SealedRecord, State
+from p2pmem_protocol.rights import kept_under
 from p2pmem_protocol.roster import Parts, Role, Roster, SignedHeader
 from p2pmem_protocol.snapshot import Snapshot, View
 
@@ -144,6 +145,15 @@ class LedgerGraph:
         except RefusedError as refused:
             self.trouble = f"the newest roster does not hold together: {refused}"
             raise
+
+    def is_judged_otherwise(self) -> bool:
+        """Whether the headers say now of the adopted head what they did not when the set was judged under it."""
+        if self.headers.head().forked != self.set.is_forked:
+            return True
+        rights = self.set.rights
+        if rights is None or not rights.roster.body.certificates:
+            return False
+        return kept_under(rights.roster, self.headers.quorums_of(rights.roster.id)) != rights.certificates
 
     def newest_whole(self) -> Roster | None:
         """After a start: the newest roster on the way to the head whose parts are held.

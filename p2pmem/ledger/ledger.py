@@ -121,7 +121,8 @@ class Ledger:
             head = graph.newest_whole()
             if head is not None:
                 graph.head = head
-                graph.set.set_head(head, now_ms, forked=graph.headers.head().forked)
+                headers = graph.headers
+                graph.set.set_head(head, now_ms, forked=headers.head().forked, named=headers.quorums_of(head.id))
             graph.next_head()
         return ledger
 

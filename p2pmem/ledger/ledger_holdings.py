@@ -78,6 +78,10 @@ class LedgerHoldings:
         found = self._ledger.graphs.get(graph)
         return len(found.head.body.members) if found is not None and found.head is not None else 0
 
+    def lacks_headers(self, graph: GraphId) -> bool:
+        found = self._ledger.graph(graph)
+        return found.head is not None and found.headers.lacks_ancestors(found.head.id)
+
     def header_ids(self, graph: GraphId) -> tuple[bytes, ...]:
         return tuple(it.id for it in self._ledger.graph(graph).headers.headers())
 

@@ -85,8 +85,9 @@ class Rosters:
         except RefusedError:
             log.warning("roster.broken", extra={"graph": str(graph.name)})
             return
-        if head is None and graph.headers.head().forked != graph.set.is_forked:
-            # The head of a fork is the parent: who has just heard of the branches keeps it, and judges as forked.
+        if head is None and graph.is_judged_otherwise():
+            # The head of a fork is the parent: who has just heard of the branches keeps it, and judges as forked. And
+            # a header of an earlier term may name the quorum of a certificate that the head keeps.
             head = graph.head
         if head is not None:
             self._adopt(graph, head, batch)
@@ -94,7 +95,7 @@ class Rosters:
     def _adopt(self, graph: LedgerGraph, head: Roster, batch: Batch) -> None:
         forked = graph.headers.head().forked
         graph.head = head
-        changes = graph.set.set_head(head, batch.at_ms, forked=forked)
+        changes = graph.set.set_head(head, batch.at_ms, forked=forked, named=graph.headers.quorums_of(head.id))
         batch.heads.add(graph.id)
         batch.event(graph.id, "head", [None])
         self._admission.note(graph, changes, batch, word="judged")

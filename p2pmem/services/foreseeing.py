@@ -28,7 +28,8 @@ class Foreseen:
 def foresee(graph: LedgerGraph, plan: RosterPlan, now_ms: int) -> Iterator[Foreseen]:
     """Every visible version that would stand otherwise. What a smaller quota would push out is left out."""
     header = replace(plan.head.header, owner=plan.owner)
-    rights = Rights(Roster(replace(plan.head.signed, header=header), plan.body))
+    named = graph.headers.quorums_of(plan.head.id)
+    rights = Rights(Roster(replace(plan.head.signed, header=header), plan.body), named)
     for key in sorted(graph.set.assets()):
         for view in asset_view(graph.set, key, now_ms).visible():
             version = graph.set.version(view.key)

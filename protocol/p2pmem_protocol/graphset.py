@@ -127,15 +127,20 @@ class GraphSet(Deciding):
             heappush(self._asides, (since_ms + CUT_KEPT_ASIDE_MS, record.id))
         self._begin()
 
-    def set_head(self, roster: Roster | None, t_ms: int, *, forked: bool = False) -> Changes:
+    def set_head(
+        self, roster: Roster | None, t_ms: int, *, forked: bool = False, named: Collection[bytes] = ()
+    ) -> Changes:
         """Judge everything under another head. `forked`: the head is a parent of branches that contradict each other.
+
+        `named`: ids of the quorums that the head and the headers before it name (`HeadChain.quorums_of`). A certificate
+        that the head keeps under another does not count. Call this again when an earlier header comes.
 
         Without a head nothing is in the set, and nothing that is known goes.
         """
         if roster is not None and roster.graph != self.graph:
             raise BugError("the head of another context graph")
         before = self._rights
-        self._rights = Rights(roster) if roster else None
+        self._rights = Rights(roster, named) if roster else None
         self._forked = forked
         accounts, evidence_too = self._judged_otherwise(before)
         for account in accounts:
@@ -220,7 +225,7 @@ class GraphSet(Deciding):
         relisted = [self._records.get(item_id) for item_id in before.listed ^ now.listed]
         principals = members.union(record.principal for record in relisted if record is not None)
         evidence_too = (
-            before.roster.body.certificates != now.roster.body.certificates
+            before.certificates != now.certificates
             or any(isinstance(record, EvidenceRecord) for record in relisted)
             or any(before.is_endorser(member) or now.is_endorser(member) for member in members)
         )
@@ -352,4 +357,4 @@ def _same_judges(before: Rights | None, now: Rights | None) -> bool:
     """Whether two heads give evidence in the set the same weight."""
     if before is None or now is None:
         return before is now
-    return before.quorum_id == now.quorum_id and before.roster.body.certificates == now.roster.body.certificates
+    return before.quorum_id == now.quorum_id and before.certificates == now.certificates

@@ -74,6 +74,16 @@ class HeadChain:
         """The term that the root key signs next: above every root act that is held."""
         return max(self._root_acts, default=0) + 1
 
+    def quorums_of(self, header_id: bytes) -> frozenset[bytes]:
+        """The ids of the quorums that a header and those from which it descends name, across terms, as far as they are
+        held: under no other does a certificate that its roster keeps count (rule K3)."""
+        line = map(self._held.get, (header_id, *self._ancestors(header_id)))
+        return frozenset(signed.header.quorum for signed in line if signed is not None)
+
+    def lacks_ancestors(self, header_id: bytes) -> bool:
+        """Whether a header descends from one that is not held: who joined after a root act has its term alone."""
+        return any(ancestor not in self._held for ancestor in self._ancestors(header_id))
+
     def add(self, signed: SignedHeader, *, checked: bool = False) -> bool:
         """Take a header in. True when it is new and kept.
 

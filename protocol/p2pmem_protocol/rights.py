@@ -20,6 +20,7 @@ A member is who the head lists, and its owner.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from p2pmem_protocol.credential import Right
@@ -48,7 +49,8 @@ _RIGHT_OF: Final = {
 class Rights:
     """One roster, read for the questions that admission asks.
 
-    `listed`: ids that stand in for a role. `certified`: those among them that a kept certificate names.
+    `listed`: ids that stand in for a role. `certified`: those among them that a kept certificate names. `certificates`:
+    the kept certificates that count, see `kept_under`.
     """
 
     __slots__ = (
@@ -64,7 +66,7 @@ class Rights:
         "roster",
     )
 
-    def __init__(self, roster: Roster) -> None:
+    def __init__(self, roster: Roster, named: Collection[bytes] = ()) -> None:
         body = roster.body
         self.roster = roster
         self.owner: Address = roster.header.owner
@@ -72,9 +74,7 @@ class Rights:
         self.quorum_id = roster.quorum.id
         self.certified = frozenset(verdict for certificate in body.certificates for verdict in certificate.verdicts)
         self.listed: frozenset[bytes] = body.kept_ids | self.certified
-        self.certificates: dict[VersionKey, tuple[KeptCertificate, ...]] = {}
-        for certificate in body.certificates:
-            self.certificates[certificate.subject] = (*self.certificates.get(certificate.subject, ()), certificate)
+        self.certificates = kept_under(roster, named)
         self._roles = {member.address: member.roles for member in body.members}
         self._verifiers = frozenset(roster.quorum.verifiers)
         self._longest_ms = {
@@ -152,6 +152,18 @@ class Rights:
         if record.kind is Kind.VERDICT and record.quorum != self.quorum_id:
             return Reason.WRONG_QUORUM
         return None if self.may_say(record.kind, record.author) else Reason.NOT_LISTED
+
+
+def kept_under(roster: Roster, named: Collection[bytes]) -> dict[VersionKey, tuple[KeptCertificate, ...]]:
+    """The certificates that `roster` keeps and that count: their quorum is its own or `named` by an earlier header.
+
+    Who signs a roster could otherwise write a quorum of its own keys into it that the graph never had.
+    """
+    kept: dict[VersionKey, tuple[KeptCertificate, ...]] = {}
+    for certificate in roster.body.certificates:
+        if certificate.quorum.id in named or certificate.quorum.id == roster.quorum.id:
+            kept[certificate.subject] = (*kept.get(certificate.subject, ()), certificate)
+    return kept
 
 
 def check_time(record: Record, t_ms: int) -> None:

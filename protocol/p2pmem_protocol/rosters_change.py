@@ -366,7 +366,8 @@ class _Listing:
         if report.level is not Trust.CONSENSUS_VERIFIED or report.quorum is None:
             return None
         if not changes:
-            listed = [each for each in self.head.body.certificates if each.subject == subject]
+            rights = self.graph_set.rights
+            listed = rights.certificates.get(subject, ()) if rights is not None else ()
             return listed[0] if listed and all(self._in_set(each) for each in listed[0].verdicts) else None
         trusted = [line for line in report.approvals if line.signer not in self.mistrusted]
         if len(trusted) < report.m:

@@ -12,6 +12,7 @@ from p2pmem_protocol.envelope import Envelope, Item
 from p2pmem_protocol.errors import Reason
 from p2pmem_protocol.evidence import Evidence, Method
 from p2pmem_protocol.graphset import GraphSet
+from p2pmem_protocol.heads import HeadChain
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import AssetKey, VersionKey
 from p2pmem_protocol.roster import Access, Body, KeptCertificate, Limits, Quorum, Quotas, Roster
@@ -37,12 +38,21 @@ class _Step:
 
 
 def sets() -> Json:
-    return {"cases": [_quotas(), _cuts(), _kept(), _versions(), _evidence()]}
+    return {"cases": [_quotas(), _cuts(), _kept(), _made_up(), _versions(), _evidence()]}
 
 
-def _case(name: str, roster: Roster, steps: Sequence[_Step], assets: Sequence[tuple[str, str]]) -> Json:
+def _case(
+    name: str,
+    roster: Roster,
+    steps: Sequence[_Step],
+    assets: Sequence[tuple[str, str]],
+    earlier: Sequence[Roster] = (),
+) -> Json:
+    """`earlier`: the other rosters of which the headers are held."""
+    headers = HeadChain(GRAPH, NETWORK)
+    headers.add_all([it.signed for it in (*earlier, roster)])
     graph_set = GraphSet(GRAPH, NETWORK)
-    graph_set.set_head(roster, NOW_MS)
+    graph_set.set_head(roster, NOW_MS, named=headers.quorums_of(roster.id))
     taken = [step(graph_set, it.name, it.item, NOW_MS, it.reason) for it in steps]
     reconciled: list[Json] = []
     views: list[Json] = []
@@ -55,6 +65,7 @@ def _case(name: str, roster: Roster, steps: Sequence[_Step], assets: Sequence[tu
         "name": name,
         "header": text(roster.signed.encode()),
         "parts": [text(it) for it in roster.body.parts.all],
+        "earlier": [text(it.signed.encode()) for it in earlier],
         "steps": taken,
         "reconciled": reconciled,
         "views": views,
@@ -207,7 +218,17 @@ def _kept() -> Json:
         _Step("the same of its signer, under the earlier quorum", again, Reason.WRONG_QUORUM),
         _Step("a retract by her who is removed", _retract("alice", "alice", "kept"), Reason.NOT_LISTED),
     )
-    return _case("what a head keeps", after(first(), body), steps, [("alice", "kept")])
+    return _case("what a head keeps", after(first(), body), steps, [("alice", "kept")], [first()])
+
+
+def _made_up() -> Json:
+    """The owner keeps a certificate under a quorum that no header names, by somebody who is no member."""
+    about = _key("alice", "kept")
+    mine = Quorum(GRAPH, 1_000, 1, (address("mallory"),))
+    said = verdict("mallory", about, quorum=mine)
+    body = Body(members(), _limits(LATER), (), (KeptCertificate(about, mine, (said.id,)),))
+    steps = (_Step("a share", _share("alice", "kept")), _Step("a verdict that the certificate lists", said))
+    return _case("a quorum that the graph never had", after(first(), body), steps, [("alice", "kept")], [first()])
 
 
 def _another(than: Evidence, others: Sequence[Evidence]) -> Evidence:

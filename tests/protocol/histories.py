@@ -29,11 +29,13 @@ LIVES = (50 * MINUTE, 3 * HOUR, DAY, 2 * DAY)
 
 @dataclass(frozen=True)
 class History:
-    """`heads`: (roster, forked) in the order in which they were signed; `pool`: what was signed, in no order."""
+    """`heads`: (roster, forked) in the order in which they were signed; `pool`: what was signed, in no order;
+    `quorums`: the ids that the rosters name."""
 
     seed: int
     heads: list[tuple[Roster | None, bool]]
     pool: list[Item]
+    quorums: frozenset[bytes]
 
     @property
     def assets(self) -> list[AssetKey]:
@@ -62,7 +64,7 @@ def make(seed: int, *, size: int = 48) -> History:
         place = rng.randint(1, len(heads))
         heads.insert(place, (rng.choice([None, *chain]), True))
     unique = {item.id: item for item in pool}
-    return History(seed, heads, list(unique.values()))
+    return History(seed, heads, list(unique.values()), frozenset(it.quorum.id for it in chain))
 
 
 def round_rank(kind: Kind) -> int:

@@ -6,7 +6,7 @@ known items, the head, and the time. Whoever doubts a rule reads it here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from p2pmem_protocol.bodies import Ack, Propose, Retract, RetractMode, Revoke, Sealed
@@ -255,12 +255,13 @@ class NaivePeer:
     def __init__(self) -> None:
         self.head: Roster | None = None
         self.forked = False
+        self.named: Collection[bytes] = ()
         self.known: dict[bytes, Item] = {}
         self.sizes: dict[bytes, int] = {}
         self.cut_since: dict[bytes, int] = {}
 
-    def set_head(self, head: Roster | None, t: int, forked: bool) -> None:
-        self.head, self.forked = head, forked
+    def set_head(self, head: Roster | None, t: int, forked: bool, named: Collection[bytes]) -> None:
+        self.head, self.forked, self.named = head, forked, named
         self.tidy(t)
 
     def admit(self, item: Item, size: int, t: int) -> bool:
@@ -405,7 +406,8 @@ class NaivePeer:
                     for it in verdicts
                     if it.digest in kept.verdicts
                 )
-                if kept.subject == key and whole and len(of_list) == kept.quorum.m and of_list <= set(old):
+                is_named = kept.quorum.id in {*self.named, quorum.id}
+                if kept.subject == key and is_named and whole and len(of_list) == kept.quorum.m and of_list <= set(old):
                     level, m, n = "ConsensusVerified", kept.quorum.m, old_n
                     approvals = {signer: old[signer] for signer in of_list}
                     rejections |= against

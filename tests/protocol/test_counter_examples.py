@@ -73,7 +73,7 @@ def test_b1_a_twin_of_an_old_word_with_a_lower_id_rewrites_nothing() -> None:
         assert peer.give(twin) in (None, Reason.SUPERSEDED)
         assert level(peer) is Trust.CONSENSUS_VERIFIED
     removed = roster(without("v1"), 3, parent=HEAD, certificates=(certificate(ABOUT, Q, *_verdicts(consensus())),))
-    peer.set.set_head(removed, T0)
+    peer.set.set_head(removed, T0, named=(Q.id,))
     for number in range(20, 40):
         assert peer.give(reject("v1", ABOUT, Q, reason=str(number))) is not None
         assert peer.give(verdict("v1", ABOUT, Q, reason=str(number))) is not None

@@ -412,3 +412,16 @@ def test_h2_of_many_headers_each_signature_is_read_unless_it_is_said_to_be_good(
     assert refused.value.reason is Reason.WRONG_SIGNER
     assert chain.add_all([forged], checked=True) == (forged,)
     assert ROOT_ACTS_MAX == 8
+
+
+def test_k3_the_quorums_of_a_header_are_those_of_its_own_line_as_far_as_it_is_held() -> None:
+    first = roster({"v1": V}, 1)
+    second = roster({"v1": V, "v2": V}, 2, parent=first)
+    beside = roster({"v1": V, "v3": V}, 2, parent=first)
+    third = roster({"v1": V, "v2": V}, 1, parent=second, term=2)
+    chain = chain_of(third)
+    assert chain.lacks_ancestors(third.id)
+    assert chain.quorums_of(third.id) == {third.quorum.id}
+    chain.add_all([first.signed, second.signed, beside.signed])
+    assert not chain.lacks_ancestors(third.id)
+    assert chain.quorums_of(third.id) == {each.quorum.id for each in (first, second, third)}

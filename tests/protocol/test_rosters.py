@@ -196,7 +196,7 @@ def test_rights_know_every_kept_certificate_of_a_version() -> None:
     old, new = quorum(1, ("v1",), 1), quorum(1, ("v2",), 2)
     two = tuple(KeptCertificate(subject("alice"), each, (keccak256(each.id),)) for each in (old, new))
     other = KeptCertificate(subject("bob"), old, (root_of("verdict"),))
-    rights = Rights(roster({"alice": W}, certificates=(*two, other)))
+    rights = Rights(roster({"alice": W}, certificates=(*two, other)), named=(old.id, new.id))
     assert rights.certificates == {subject("alice"): two, subject("bob"): (other,)}
 
 

@@ -76,7 +76,8 @@ def adopt(peer: Peer, *changes: Change, t_ms: int = T0) -> Roster:
     chain._hold(head.signed, 2)
     chain._root_acts.setdefault(head.header.term, [head.id])
     chain.add(new.signed)
-    peer.set.set_head(new, t_ms)
+    peer.named |= chain.quorums_of(new.id)
+    peer.set.set_head(new, t_ms, named=peer.named)
     return new
 
 

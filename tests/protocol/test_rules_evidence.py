@@ -12,6 +12,7 @@ from p2pmem_protocol.evidence import Decision, Evidence, Method
 from p2pmem_protocol.names import VersionKey
 from p2pmem_protocol.records import FOREVER, State
 from p2pmem_protocol.roster import Quorum, Roster
+from p2pmem_protocol.rosters_change import SetLimits, next_roster
 from p2pmem_protocol.trust import Floor, Trust, TrustReport
 from p2pmem_protocol.view import asset_view, explain
 
@@ -57,7 +58,7 @@ def level(peer: Peer, about: VersionKey = ABOUT, t_ms: int = T0) -> Trust:
 
 
 def sharing(*items: Item, head: Roster = HEAD) -> Peer:
-    return Peer(head, T0, share("alice"), *items)
+    return Peer(head, T0, share("alice"), *items, named=(Q.id,))
 
 
 # E1
@@ -234,7 +235,7 @@ def test_m1_rights_are_tested_before_the_lowest_id_is_taken() -> None:
     )
     peer = sharing(*said[::-1], verdict("v2", ABOUT, Q))
     assert not peer.has(said[1])
-    peer.set.set_head(changed, T0)
+    peer.set.set_head(changed, T0, named=(Q.id,))
     assert not peer.has(said[0])
     assert peer.give(said[1]) is None
     assert level(peer) is Trust.CONSENSUS_VERIFIED
@@ -366,6 +367,26 @@ def test_k3_a_kept_certificate_counts_only_if_all_its_verdicts_are_in_the_set() 
     peer = kept_peer(verdict("v1", ABOUT, Q))
     assert level(peer) is Trust.SELF_ATTESTED
     peer.admit(verdict("v2", ABOUT, Q))
+    assert level(peer) is Trust.CONSENSUS_VERIFIED
+
+
+def test_k3_a_kept_certificate_counts_only_under_a_quorum_that_a_header_names() -> None:
+    mine = Quorum(GRAPH, 1_000, 1, (address("dan"),))
+    said = verdict("dan", ABOUT, mine)
+    head = roster(MEMBERS, 3, parent=HEAD, certificates=(certificate(ABOUT, mine, said),))
+    peer = sharing(said, head=head)
+    assert peer.has(said)
+    assert level(peer) is Trust.SELF_ATTESTED
+    assert report(peer).certificate is None
+    assert next_roster(peer.set, [SetLimits(acks_min=1)], T0).body.certificates == ()
+
+
+def test_k3_a_certificate_counts_once_the_header_that_names_its_quorum_is_held() -> None:
+    said = (verdict("v1", ABOUT, Q), verdict("v2", ABOUT, Q))
+    head = roster(MEMBERS, 3, parent=HEAD, certificates=(certificate(ABOUT, Q, *said),))
+    peer = Peer(head, T0, share("alice"), *said)
+    assert level(peer) is Trust.SELF_ATTESTED
+    assert peer.set.set_head(head, T0, named=(Q.id,)).assets == {ABOUT.asset}
     assert level(peer) is Trust.CONSENSUS_VERIFIED
 
 

@@ -441,8 +441,8 @@ def test_a_head_that_judges_otherwise_changes_views_also_where_the_set_stays() -
     kept = tuple(item.id for item in said)
     listing = roster(MEMBERS, 1, parent=HEAD, kept=kept, certificates=(world.certificate(subject("alice"), Q, *said),))
     peer = Peer(HEAD, T0, share("alice"), *said)
-    peer.set.set_head(listing, T0)
-    changes = peer.set.set_head(roster(MEMBERS, 1, parent=listing, kept=kept), T0)
+    peer.set.set_head(listing, T0, named=(Q.id,))
+    changes = peer.set.set_head(roster(MEMBERS, 1, parent=listing, kept=kept), T0, named=(Q.id,))
     assert (changes.entered, changes.left) == ((), ())
     assert changes.assets == {subject("alice").asset}
 

@@ -48,7 +48,7 @@ class Node:
         if place > self.place:
             self.place = place
             head, forked = self.history.heads[place]
-            self.set.set_head(head, t_ms, forked=forked)
+            self.set.set_head(head, t_ms, forked=forked, named=self.history.quorums)
             self.refused.clear()
             self.trusted = self.levels(t_ms)
 

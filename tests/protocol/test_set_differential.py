@@ -49,6 +49,8 @@ class Twins:
     def __init__(self, history: histories.History) -> None:
         self.history = history
         self.rng = random.Random(history.seed)
+        self.headers = random.Random(history.seed)
+        self.named: frozenset[bytes] = frozenset()
         self.fast = GraphSet(GRAPH, NETWORK)
         self.naive = NaivePeer()
         self.ids: set[bytes] = set()
@@ -56,8 +58,10 @@ class Twins:
 
     def set_head(self, place: int, t_ms: int) -> None:
         head, forked = self.history.heads[place]
-        self._note(self.fast.set_head(head, t_ms, forked=forked))
-        self.naive.set_head(head, t_ms, forked)
+        # Headers of an earlier term may come after the head, and with them what they name.
+        self.named = frozenset(it for it in sorted(self.history.quorums) if self.headers.random() < 0.8)
+        self._note(self.fast.set_head(head, t_ms, forked=forked, named=self.named))
+        self.naive.set_head(head, t_ms, forked, self.named)
 
     def admit(self, item: Item, t_ms: int) -> None:
         try:
@@ -81,7 +85,7 @@ class Twins:
         again = GraphSet(GRAPH, NETWORK)
         for record in self.fast.known():
             again.restore(items[record.id], size_of(items[record.id]), record.state, record.since_ms)
-        changes = again.set_head(self.fast.head, t_ms, forked=self.fast.is_forked)
+        changes = again.set_head(self.fast.head, t_ms, forked=self.fast.is_forked, named=self.named)
         assert (changes.entered, changes.left, changes.aside) == ((), (), ())
         self.fast = again
 

@@ -22,6 +22,7 @@ from p2pmem_protocol.credential import SignedActFor
 from p2pmem_protocol.envelope import decode_item
 from p2pmem_protocol.errors import MisuseError, Reason, RefusedError
 from p2pmem_protocol.graphset import GraphSet
+from p2pmem_protocol.heads import HeadChain
 from p2pmem_protocol.hello import Greeting, Proof
 from p2pmem_protocol.join import Answer, Invite
 from p2pmem_protocol.keys import check_signed_by
@@ -171,7 +172,10 @@ SETS = [VECTORS["admission"] | {"name": "admission"}, *VECTORS["sets"]["cases"]]
 def test_a_set_goes_as_the_steps_say(case: dict[str, Any]) -> None:
     parts = Parts(*(raw(it) for it in case["parts"]))
     graph_set = GraphSet(graph(), NetworkId(NETWORK))
-    graph_set.set_head(Roster.join(SignedHeader.decode(raw(case["header"])), parts), case["steps"][0]["t"])
+    head = Roster.join(SignedHeader.decode(raw(case["header"])), parts)
+    headers = HeadChain(graph(), NetworkId(NETWORK))
+    headers.add_all([head.signed, *(SignedHeader.decode(raw(it)) for it in case.get("earlier", ()))])
+    graph_set.set_head(head, case["steps"][0]["t"], named=headers.quorums_of(head.id))
     for step in case["steps"]:
         data = raw(step["bytes"])
         reason = None

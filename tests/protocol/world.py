@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cache, lru_cache
 
 from p2pmem_protocol.bodies import (
@@ -263,10 +264,11 @@ def size_of(item: Item) -> int:
 class Peer:
     """A graph set with the sizes looked up, that turns refusals into reasons."""
 
-    def __init__(self, head: Roster | None = None, t_ms: int = T0, *items: Item) -> None:
+    def __init__(self, head: Roster | None = None, t_ms: int = T0, *items: Item, named: Collection[bytes] = ()) -> None:
         self.set = GraphSet(GRAPH, NETWORK)
+        self.named = frozenset(named)
         if head is not None:
-            self.set.set_head(head, t_ms)
+            self.set.set_head(head, t_ms, named=named)
         for item in items:
             assert self.give(item, t_ms) is None, item
 

@@ -47,7 +47,7 @@ def run(seed: int) -> None:
 
     def set_head(place: int) -> None:
         head, forked = history.heads[place]
-        note(graph.set.set_head(head, t_ms, forked=forked))
+        note(graph.set.set_head(head, t_ms, forked=forked, named=history.quorums))
 
     set_head(0)
     waiting = sorted(history.pool, key=lambda item: -int(item.kind in EVIDENCE) - rng.random())

@@ -92,7 +92,8 @@ class Scene:
         views: dict[str, AssetView] = {}
         for name, ordered in (("forwards", rows), ("backwards", rows[::-1])):
             folded = GraphSet(graph.id, graph.network)
-            folded.set_head(graph.head, now_ms, forked=graph.set.is_forked)
+            named = graph.headers.quorums_of(graph.head_id)
+            folded.set_head(graph.head, now_ms, forked=graph.set.is_forked, named=named)
             left = [bytes(row[0]) for row in ordered]
             while left:
                 again = [data for data in left if not _admitted(folded, data, now_ms)]

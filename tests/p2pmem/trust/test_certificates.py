@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,16 @@ from p2pmem_devnet.cluster_node import Asset
 from p2pmem_protocol.certificate import Certificate
 from p2pmem_protocol.certificate_json import to_json
 from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.keys import Key
+from p2pmem_protocol.roster import KeptCertificate, Quorum
+from p2pmem_protocol.rosters_change import SetLimits, next_roster
+from p2pmem_protocol.trust import Trust
 from trio.testing import MockClock
 
 from p2pmem.api.problems import Exit
 from p2pmem.cli.main import main
 from p2pmem.face import MemberChange
-from tests.p2pmem.trust.scene import Scene, scene
+from tests.p2pmem.trust.scene import Scene, scene, subject
 
 
 async def verified(it: Scene) -> Asset:
@@ -114,3 +119,50 @@ async def test_an_explanation_names_every_signature_and_what_is_missing(autojump
             assert each.shown == "PartiallyVerified, 2 of 3, 3 needed, 2 manual"
         first = {sign.signature for sign in told[0].signatures}
         assert all({sign.signature for sign in each.signatures} == first for each in told)
+
+
+async def test_an_owner_cannot_keep_a_certificate_under_a_quorum_that_the_graph_never_had(
+    autojump_clock: MockClock,
+) -> None:
+    async with scene() as it:
+        asset, _ = await it.proposed()
+        for node in (it.bo, it.cy):
+            await node.decide(approve=False, reason="it is false")
+        await it.cluster.settled()
+        graph, nobody = it.ada.graph, Key(bytes([9]) * 32)
+        mine = Quorum(graph.id, 1_000, 1, (nobody.address,))
+        said = it.verdict(nobody, asset, quorum=mine.id)
+        plan = next_roster(graph.set, [SetLimits(ttl_default_ms=3_600_000)], it.ada.clock.now_ms())
+        kept = (KeptCertificate(subject(asset), mine, (said.id,)),)
+        plan = replace(plan, body=replace(plan.body, certificates=kept))
+        await it.ada.inside.services.membership.adopt_signed(graph, plan, it.ada.key)
+        await it.cluster.settled()
+        await it.offered(said.encode())
+        await it.cluster.settled()
+        view = await it.agreed(asset)
+        assert view is not None
+        assert view.trust.level is Trust.REJECTED
+        rows = "SELECT ?o {?s <http://example.org/lowers> ?o}"
+        for node in it.awake:
+            assert not (await node.query(rows, min_trust=Trust.CONSENSUS_VERIFIED)).rows
+        explained = await it.dan.face.explain(it.cluster.graph, asset.reference)
+        assert explained.kept is False
+
+
+async def test_a_certificate_of_an_earlier_term_counts_for_who_joins_after_a_root_act(
+    autojump_clock: MockClock,
+) -> None:
+    async with scene() as it:
+        asset = await verified(it)
+        await it.change(MemberChange(m=3))
+        await it.change(MemberChange(owner=str(it.bo.address)))
+        joined = await it.cluster.add("fay")
+        invite = await it.bo.face.invite(it.cluster.graph, roles=("reader",), uses=1, life_ms=60_000)
+        await joined.face.join(invite, label="fay")
+        await it.cluster.settled()
+        assert len(joined.graph.headers.headers()) == len(it.bo.graph.headers.headers())
+        assert await it.level(asset) is Trust.CONSENSUS_VERIFIED
+        assert joined.trust(asset) is Trust.CONSENSUS_VERIFIED
+        await it.cluster.stop(joined)
+        await it.cluster.restart(joined)
+        assert joined.trust(asset) is Trust.CONSENSUS_VERIFIED

@@ -43,6 +43,14 @@ function refused(name, check, code) {
 const again = (bytes) => same(hexlify(base.encode(base.decode(getBytes(bytes)))), bytes, "encoded again");
 const pick = (object, fields) => Object.fromEntries(Object.keys(fields).map((key) => [key, object[key]]));
 
+// The set under a head, with what the headers from which it descends name
+function memoryOf({ header: bytes, parts, earlier = [] }) {
+  const header = rosters.checkHeader(getBytes(bytes)), named = [];
+  const held = new Map(earlier.map((it) => rosters.checkHeader(getBytes(it))).map((it) => [it.id, it]));
+  for (let it = header; it; it = held.get(it.fields.parent)) named.push(it.fields.quorum);
+  return new Memory(header, rosters.readRoster(header, parts), named);
+}
+
 const FILES = {
   names(v) {
     for (const { name, id } of v.network) holds(name, () => same(base.networkId(name), id));
@@ -168,7 +176,7 @@ const FILES = {
     }
   },
   admission(v) {
-    const header = rosters.checkHeader(getBytes(v.header)), memory = new Memory(header, rosters.readRoster(header, v.parts));
+    const memory = memoryOf(v);
     for (const { name, bytes, t, code } of v.steps) {
       if (code === null) holds(name, () => memory.admit(getBytes(bytes), t));
       else refused(name, () => memory.admit(getBytes(bytes), t), code);
@@ -178,7 +186,7 @@ const FILES = {
   sets(v) {
     for (const c of v.cases) {
       FILES.admission(c);
-      const header = rosters.checkHeader(getBytes(c.header)), memory = new Memory(header, rosters.readRoster(header, c.parts));
+      const memory = memoryOf(c);
       for (const { bytes, t, code } of c.steps) if (code === null) memory.admit(getBytes(bytes), t);
       for (const { author, asset, t, versions, current: expected } of c.views) {
         holds(`${c.name}: ${asset}`, () => {

@@ -23,8 +23,10 @@ const covers = (retract, item) => retract.body.author === item.author && retract
   (retract.body.shown === undefined || item.principal === retract.author);
 
 export class Memory {
-  constructor(header, parts) {
+  // `named`: the quorums that the head and the headers before it name
+  constructor(header, parts, named) {
     this.header = header, this.parts = parts, this.limits = parts.limits, this.known = new Map();
+    this.named = new Set(named);
     this.roles = new Map(parts.members.map(([who, roles]) => [who, roles]));
     this.certified = new Set(parts.certificates.flatMap((c) => c[5]));
     this.listed = new Set([...parts.kept, ...this.certified]);
@@ -142,7 +144,8 @@ export class Memory {
       const hiding = retracts.filter((r) => hides(r) && of.some((item) => covers(r, item)))
         .sort((a, b) => b.body.version - a.body.version || (a.id < b.id ? -1 : 1));
       const certificates = this.parts.certificates.filter((c) => subject({ author, name, version, root }) === c.slice(0, 4).join(" "))
-        .map((c) => ({ quorum: { serial: c[4][0], m: c[4][1], verifiers: c[4][2] }, verdicts: c[5] }));
+        .map((c) => ({ quorum: { serial: c[4][0], m: c[4][1], verifiers: c[4][2] }, verdicts: c[5] }))
+        .filter((c) => this.named.has(quorumId(this.header.graph, c.quorum)));
       const evidence = set.filter((item) => isEvidence(item) && subject(item) === subject({ author, name, version, root }));
       const barred = [...new Set([author, ...of.map((item) => item.principal)])];
       const { level } = trust(this.header.graph, evidence, barred, this.quorum.m ? this.quorum : null, certificates);
