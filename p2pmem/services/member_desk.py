@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Final
 
 from p2pmem_jobs import Clock
-from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.errors import MisuseError, counted
 from p2pmem_protocol.names import ZERO_ADDRESS, Address, VersionKey
 from p2pmem_protocol.roster import Access, Member, Quotas, Role
 from p2pmem_protocol.rosters_change import (
@@ -28,7 +28,7 @@ from p2pmem.face import ChangePreview, LimitsChange, MemberChange, NewGraph, New
 from p2pmem.keyring import Keyring
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.services.chain_facts import ChainFacts
-from p2pmem.services.foreseeing import foresee
+from p2pmem.services.foreseeing import Foreseen, foresee
 from p2pmem.services.membership import Founding, Membership
 from p2pmem.services.showing import parse_reference
 from p2pmem.services.telling_changes import asked_for, bounded, differences
@@ -64,6 +64,9 @@ class MemberDesk:
         notes = (*plan.notes, *more)
         if len(foreseen) > TRUST_CHANGES_MAX:
             notes = (*notes, f"more than {TRUST_CHANGES_MAX} versions would stand otherwise; the first are listed")
+        shown_again = sum(it.now is None for it in foreseen[:TRUST_CHANGES_MAX])
+        if shown_again:
+            notes = (*notes, f"not shown now, and shown by this change: {counted(shown_again, 'version')}")
         quorum = plan.body.limits.quorum
         return ChangePreview(
             graph=str(graph.name),
@@ -76,10 +79,7 @@ class MemberDesk:
             asked=asked_for(change),
             differences=other,
             notes=notes,
-            trust=tuple(
-                TrustChange(_reference(it.version), it.now.word, it.then.word if it.then is not None else "gone")
-                for it in foreseen[:TRUST_CHANGES_MAX]
-            ),
+            trust=tuple(_told(it) for it in foreseen[:TRUST_CHANGES_MAX]),
         )
 
     def changes(self, graph: LedgerGraph, change: MemberChange) -> list[Change]:
@@ -99,7 +99,7 @@ class MemberDesk:
         for member in change.set:
             address, roles = Address.parse(member.address), roles_of(member.roles)
             if address in listed:
-                changes.append(SetRoles(address, roles | Role.READER))
+                changes.append(SetRoles(address, roles | Role.READER, member.label or None))
             else:
                 changes.append(AddMember(address, roles | Role.READER, member.label))
         if change.m is not None:
@@ -187,6 +187,11 @@ def access_of(word: str) -> Access:
         return Access[word.upper()]
     except KeyError:
         raise MisuseError(f"access is gated or open, not {word!r}") from None
+
+
+def _told(it: Foreseen) -> TrustChange:
+    now = it.now.word if it.now is not None else "not shown"
+    return TrustChange(_reference(it.version), now, it.then.word if it.then is not None else "gone")
 
 
 def _reference(key: VersionKey) -> str:

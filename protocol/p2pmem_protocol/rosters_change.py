@@ -58,8 +58,11 @@ class RemoveMember:
 
 @dataclass(frozen=True, slots=True)
 class SetRoles:
+    """`label`: another one for people; None leaves the one that it has."""
+
     address: Address
     roles: Role
+    label: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,16 +163,16 @@ def next_roster(graph_set: GraphSet, changes: Sequence[Change], now_ms: int) -> 
             case AddMember(address, roles, label):
                 if address in members:
                     raise MisuseError(f"{address} is a member already; change its roles instead")
-                if len(label) > LABEL_CHARS_MAX:
-                    raise MisuseError(f"a label has at most {LABEL_CHARS_MAX} characters, this one {len(label)}")
-                members[address] = Member(address, _roles(roles), label, now_ms)
+                members[address] = Member(address, _roles(roles), _label(label), now_ms)
             case RemoveMember(address, keeps_words):
                 _known(members, address)
                 del members[address]
                 if not keeps_words:
                     mistrusted.add(address)
-            case SetRoles(address, roles):
-                members[address] = replace(_known(members, address), roles=_roles(roles))
+            case SetRoles(address, roles, new_label):
+                member = _known(members, address)
+                label = member.label if new_label is None else _label(new_label)
+                members[address] = replace(member, roles=_roles(roles), label=label)
             case SetQuorum(new_m):
                 m = new_m
             case SetLimits():
@@ -235,6 +238,12 @@ def _roles(roles: Role) -> Role:
     if not roles:
         raise MisuseError("a member has at least one role; to take all of them away, remove it")
     return roles | Role.READER
+
+
+def _label(label: str) -> str:
+    if len(label) > LABEL_CHARS_MAX:
+        raise MisuseError(f"a label has at most {LABEL_CHARS_MAX} characters, this one {len(label)}")
+    return label
 
 
 def _limits(limits: Limits, change: SetLimits) -> Limits:

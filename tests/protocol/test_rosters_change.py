@@ -276,6 +276,7 @@ def test_b4_a_roster_that_leaves_the_quorum_alone_leaves_its_id_alone() -> None:
         (SetLimits(chain=2**64),),
         (SetLimits(quotas=Quotas(content_bytes=2**40)),),
         (AddMember(address("carol"), W, "c" * 65),),
+        (SetRoles(address("bob"), W, "b" * 65),),
         (SetLimits(ttl_default_ms=8 * DAY, ttl_max_ms=7 * DAY),),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import trio
 from p2pmem_devnet.cluster import Cluster, minutes
@@ -12,7 +14,7 @@ from p2pmem_protocol.rosters_change import AddMember, SetQuorum, next_roster
 from p2pmem_protocol.trust import Trust
 from trio.testing import MockClock
 
-from p2pmem.face import GraphView, LimitsChange, MemberChange, NewMember
+from p2pmem.face import GraphView, LimitsChange, MemberChange, NewMember, TrustChange
 from tests.p2pmem.trust.scene import Scene, scene
 
 ALL = ("writer", "endorser", "verifier")
@@ -217,3 +219,35 @@ async def test_a_change_that_changes_nothing_signs_nothing(autojump_clock: MockC
         for change in (MemberChange(m=m), MemberChange(set=(NewMember(str(it.bo.address), ALL, "bo"),))):
             await it.ada.change_members(change)
         assert it.ada.graph.head is head
+
+
+async def test_a_label_that_is_given_to_a_member_is_its_label(autojump_clock: MockClock) -> None:
+    async with scene() as it:
+        roles, who = ("reader", "writer", "verifier"), str(it.dan.address)
+        change = MemberChange(set=(NewMember(who, roles, "the auditor"),))
+        told = (await it.ada.face.preview_members(it.cluster.graph, change)).differences
+        assert [each.what for each in told] == [f"member {who}"]
+        assert "called 'the auditor'" in told[0].after
+        await it.change(change)
+        assert it.bo.graph.label_of(it.dan.address) == "the auditor"
+        await it.change(MemberChange(set=(NewMember(who, ("reader",)),), m=1))
+        assert it.bo.graph.label_of(it.dan.address) == "the auditor", "without a label it keeps the one that it has"
+
+
+async def test_a_change_that_shows_again_what_a_former_owner_hid_says_so(autojump_clock: MockClock) -> None:
+    async with scene(quorum=1) as it:
+        asset = await it.bo.share("ex:spam ex:is ex:bad .")
+        await it.cluster.settled()
+        await it.ada.retract(asset, reason="moderated")
+        await it.cluster.settled()
+        await it.change(MemberChange(owner=str(it.cy.address)))
+        assert not it.dan.sees(asset)
+        kept = MemberChange(remove=(str(it.ada.address),))
+        assert (await it.cy.face.preview_members(it.cluster.graph, kept)).trust == ()
+        change = replace(kept, leaked=True)
+        told = await it.cy.face.preview_members(it.cluster.graph, change)
+        assert told.trust == (TrustChange(asset.reference, "not shown", "SelfAttested"),)
+        assert "not shown now, and shown by this change: 1 version" in told.notes
+        await it.cy.change_members(change)
+        await it.cluster.settled()
+        assert it.dan.sees(asset)
