@@ -101,7 +101,7 @@ def _differences(group: tuple[ClusterNode, ...], graph: GraphId) -> list[Gap]:
             found.append(Gap(node.name, version, mine.trouble or _why(node, members)))
     if found:
         return found
-    summaries = {node: held[node].view(None, t_ms).summary() for node in members}
+    summaries = {node: held[node].view(t_ms, t_ms).summary() for node in members}
     if len({(it.count, it.fingerprint) for it in summaries.values()}) > 1:
         found += _missing_items(members, held, t_ms)
     for node in members:

@@ -86,8 +86,11 @@ class Holdings(Protocol):
     def state(self, graph: GraphId, at_ms: int) -> GraphState:
         """Head, count and fingerprint of the set as it will be 60 s after `at_ms`."""
 
-    def view(self, graph: GraphId, kinds: Collection[int], agreed_ms: int) -> View:
-        """The set to reconcile: of kinds both know, cut at the agreed time."""
+    def view(self, graph: GraphId, agreed_ms: int) -> View:
+        """The set to reconcile, cut at the agreed time."""
+
+    def view_of(self, graph: GraphId, kinds: Collection[int], agreed_ms: int) -> View | None:
+        """The same of kinds that a peer knows. None: not now, other parts of the kinds were asked for just before."""
 
     def raw(self, graph: GraphId, ids: Sequence[bytes]) -> list[bytes]:
         """Items by id, as bytes; what is not in the set is left out. Cuts first, then content, the rest, evidence."""

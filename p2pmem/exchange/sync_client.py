@@ -251,7 +251,7 @@ class SyncClient:
 
     async def _round(self, line: _Line, graph: GraphId, head: bytes, agreed_ms: int) -> int:
         refused = self._refused.setdefault(graph, Refused())
-        initiator = Initiator(self._holdings.view(graph, KINDS, agreed_ms))
+        initiator = Initiator(self._holdings.view(graph, agreed_ms))
         answer = await line.ask(RoundOpen(graph, head, agreed_ms, KINDS, initiator.start()), RoundMessage)
         fetched = 0
         waiting: list[bytes] = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Final
 
 import trio
@@ -112,15 +113,15 @@ class SyncServer:
             case Heads():
                 return [self._heads(peer, message)]
             case RoundMessage():
-                if talk.responder is None or talk.graph is None or not self._may_read(peer, talk.graph):
+                if talk.round is None or not self._may_read(peer, GraphId(talk.round.graph)):
                     return [_NO]
-                return [RoundMessage(talk.responder.receive(message.message))]
+                return [self._round(talk.round, talk.responder, message.message)]
         graph = getattr(message, "graph", None)
         if graph is None or not self._may_read(peer, GraphId(graph)):
             return [_NO]
         match message:
             case RoundOpen():
-                return [self._round(message, talk)]
+                return [self._open(message, talk)]
             case Fetch():
                 return self._envelopes(message)
             case FetchPart():
@@ -153,16 +154,20 @@ class SyncServer:
         self._equal(peer, equal)
         return Heads(now_ms, tuple(ours))
 
-    def _round(self, opened: RoundOpen, talk: _Talk) -> Message:
-        graph = GraphId(opened.graph)
-        now_ms = self._clock.now_ms()
-        if not clocks_agree(now_ms, opened.agreed_ms):
+    def _open(self, opened: RoundOpen, talk: _Talk) -> Message:
+        if not clocks_agree(self._clock.now_ms(), opened.agreed_ms):
             return NotGiven(int(Reason.CLOCK_APART))
+        talk.round, talk.responder = replace(opened, message=b""), Responder()
+        return self._round(talk.round, talk.responder, opened.message)
+
+    def _round(self, opened: RoundOpen, responder: Responder, message: bytes) -> Message:
+        """Answer one message of a round, over the set as it is now: between messages nothing of it is held, so rounds
+        that are left open cost nothing."""
+        graph = GraphId(opened.graph)
         if self._holdings.state(graph, opened.agreed_ms).head != opened.head:
             return NotGiven(int(Reason.NO_HEAD))
-        view = self._holdings.view(graph, opened.kinds, opened.agreed_ms)
-        talk.graph, talk.responder = graph, Responder(view)
-        return RoundMessage(talk.responder.receive(opened.message))
+        view = self._holdings.view_of(graph, opened.kinds, opened.agreed_ms)
+        return RoundMessage(responder.receive(view, message)) if view is not None else _TOO_MANY
 
     def _envelopes(self, asked: Fetch) -> list[Message]:
         answers: list[Message] = []
@@ -195,5 +200,5 @@ class _Talk:
     """What one stream remembers between requests: the round under way."""
 
     def __init__(self) -> None:
-        self.graph: GraphId | None = None
-        self.responder: Responder | None = None
+        self.round: RoundOpen | None = None
+        self.responder = Responder()

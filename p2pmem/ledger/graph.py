@@ -18,6 +18,8 @@ from p2pmem_protocol.rights import kept_under
 from p2pmem_protocol.roster import Parts, Role, Roster, SignedHeader
 from p2pmem_protocol.snapshot import Snapshot, View
 
+from p2pmem.ledger.narrowed import NarrowedSnapshots
+
 SNAPSHOT_REUSED_MS: Final = 2_000
 """How long a snapshot of a large set that keeps changing serves all peers before another is built."""
 SNAPSHOT_ALWAYS_NEW: Final = 2_000
@@ -56,6 +58,7 @@ class LedgerGraph:
     _snapshot_ms: int = 0
     _is_stale: bool = False
     _added: list[tuple[int, bytes]] = field(default_factory=list)
+    _narrowed: NarrowedSnapshots = field(default_factory=NarrowedSnapshots)
 
     @classmethod
     def new(cls, name: GraphName, network: NetworkId, joined_ms: int) -> LedgerGraph:
@@ -190,11 +193,12 @@ class LedgerGraph:
                 return
             self._added.append((place, item_id))
 
-    def snapshot(self, t_ms: int) -> Snapshot:
+    def snapshot(self, t_ms: int, now_ms: int) -> Snapshot:
         """The reconciled set around `t_ms`: one value that serves all peers.
 
         To build it takes some 2 us for each item. So of a large set that changes in other ways than by growing there is
-        a new one every two seconds only.
+        a new one every two seconds only. These are counted by `now_ms`, this node's own clock: `t_ms` peers have a say
+        in.
         """
         crowded = self.set.is_crowded
         if self._snapshot is not None and not crowded and not self._is_stale:
@@ -202,18 +206,23 @@ class LedgerGraph:
                 self._snapshot = self._snapshot.changed(add=self._added)
                 self._added = []
             return self._snapshot
-        is_fresh = len(self.set) > SNAPSHOT_ALWAYS_NEW and 0 <= t_ms - self._snapshot_ms < SNAPSHOT_REUSED_MS
+        is_fresh = len(self.set) > SNAPSHOT_ALWAYS_NEW and 0 <= now_ms - self._snapshot_ms < SNAPSHOT_REUSED_MS
         if self._snapshot is None or not is_fresh:
             self._snapshot = Snapshot.build(self.set.reconciled(t_ms))
-            self._snapshot_ms = t_ms
+            self._snapshot_ms = now_ms
             self._added = []
             # While somebody is over quota, what counts a minute from now is another thing every moment.
             self._is_stale = crowded
         return self._snapshot
 
-    def view(self, kinds: Collection[int] | None, agreed_ms: int) -> View:
-        """What is reconciled with a peer that knows `kinds`."""
-        if kinds is None or {int(kind) for kind in Kind} <= set(kinds):
-            return self.snapshot(agreed_ms).view(agreed_ms)
-        known = [kind for kind in Kind if int(kind) in kinds]
-        return Snapshot.build(self.set.reconciled(agreed_ms, known)).view(agreed_ms)
+    def view(self, agreed_ms: int, now_ms: int) -> View:
+        """What is reconciled with a peer that knows all kinds."""
+        return self.snapshot(agreed_ms, now_ms).view(agreed_ms)
+
+    def view_of(self, kinds: Collection[int], agreed_ms: int, now_ms: int) -> View | None:
+        """What is reconciled with a peer that knows `kinds`; None when too many parts of the kinds are asked for."""
+        known = frozenset(kind for kind in Kind if int(kind) in kinds)
+        if len(known) == len(Kind):
+            return self.view(agreed_ms, now_ms)
+        snapshot = self._narrowed.get(known, now_ms, lambda: Snapshot.build(self.set.reconciled(agreed_ms, known)))
+        return snapshot.view(agreed_ms) if snapshot is not None else None

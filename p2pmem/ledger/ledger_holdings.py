@@ -36,11 +36,15 @@ class LedgerHoldings:
         found = self._ledger.graphs.get(graph)
         if found is None:
             return GraphState(graph)
-        summary = found.view(None, at_ms).summary()
+        summary = found.view(at_ms, self._ledger.clock.now_ms()).summary()
         return GraphState(graph, found.stand, summary.count, summary.fingerprint, self._admission.is_partial)
 
-    def view(self, graph: GraphId, kinds: Collection[int], agreed_ms: int) -> View:
-        return self._ledger.graph(graph).view(kinds, agreed_ms)
+    def view(self, graph: GraphId, agreed_ms: int) -> View:
+        return self._ledger.graph(graph).view(agreed_ms, self._ledger.clock.now_ms())
+
+    def view_of(self, graph: GraphId, kinds: Collection[int], agreed_ms: int) -> View | None:
+        found = self._ledger.graphs.get(graph)
+        return found.view_of(kinds, agreed_ms, self._ledger.clock.now_ms()) if found is not None else None
 
     def raw(self, graph: GraphId, ids: Sequence[bytes]) -> list[bytes]:
         def read(connection: sqlite3.Connection) -> list[tuple[int, bytes]]:

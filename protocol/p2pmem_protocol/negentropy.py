@@ -164,15 +164,15 @@ class Initiator:
 
 
 class Responder:
-    """One session from the side that answers: `respond` with a budget of messages."""
+    """One session from the side that answers: `respond` with a budget of messages, and nothing else to remember."""
 
-    def __init__(self, view: View, limits: Limits = DEFAULT_LIMITS) -> None:
-        self._view = view
+    def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
         self._limits = limits
         self._answers_left = limits.messages
 
-    def receive(self, message: bytes) -> bytes:
-        """Answer `message`.
+    def receive(self, view: View, message: bytes) -> bytes:
+        """Answer `message` over `view`, which may be a newer one with each message: what a round compares is ranges,
+        whatever was said of them before.
 
         Raises RefusedError: BAD_RECONCILIATION for bytes that no initiator sends, TOO_MANY when the budget is used up.
         """
@@ -181,7 +181,7 @@ class Responder:
                 Reason.TOO_MANY, f"a session has at most {self._limits.messages} messages: begin another one later"
             )
         self._answers_left -= 1
-        return respond(self._view, message, self._limits)
+        return respond(view, message, self._limits)
 
 
 def respond(view: View, message: bytes, limits: Limits = DEFAULT_LIMITS) -> bytes:

@@ -13,8 +13,9 @@ How it is laid out, and why:
   into the order field of its neighbour, which nobody reads: exactly the arithmetic modulo 2^256 that is wanted.
 * Prefix sums are kept for every 64th item; the rest of a range is added up when it is asked for.
 
-Snapshots are values: a changed set is another snapshot (`changed`), and a peer that is in the middle of a round keeps
-the one it began with. A *view* is a snapshot without what ends before an agreed time; it copies nothing.
+Snapshots are values: a changed set is another snapshot (`changed`). Who begins a round keeps the one it began with; who
+answers holds none between messages, and answers each over the newest. A *view* is a snapshot without what ends before
+an agreed time; it copies nothing.
 """
 
 from __future__ import annotations

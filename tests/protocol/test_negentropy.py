@@ -36,12 +36,12 @@ class Round:
     def __init__(self, mine: list[Pair], theirs: list[Pair], limits: Limits | None = None) -> None:
         limits = limits or Limits()
         initiator = Initiator(Snapshot.build(mine).view(), limits)
-        responder = Responder(Snapshot.build(theirs).view(), limits)
+        view, responder = Snapshot.build(theirs).view(), Responder(limits)
         self.have: list[bytes] = []
         self.need: list[bytes] = []
         self.messages = [initiator.start()]
         while True:
-            self.messages.append(responder.receive(self.messages[-1]))
+            self.messages.append(responder.receive(view, self.messages[-1]))
             step = initiator.receive(self.messages[-1])
             self.have += step.have
             self.need += step.need
@@ -195,12 +195,28 @@ def test_the_budget_of_messages_ends_a_session_on_both_sides() -> None:
     one = Round([], theirs, limits)
     assert one.round_trips == 3
     assert 0 < len(one.need) < 2_000, "what was learnt stays good"
-    responder = Responder(Snapshot.build(theirs).view(), limits)
+    view, responder = Snapshot.build(theirs).view(), Responder(limits)
     for _ in range(3):
-        responder.receive(one.messages[0])
+        responder.receive(view, one.messages[0])
     with pytest.raises(RefusedError) as refused:
-        responder.receive(one.messages[0])
+        responder.receive(view, one.messages[0])
     assert refused.value.reason is Reason.TOO_MANY
+
+
+def test_a_round_whose_other_side_grows_meanwhile_ends_and_learns_all_that_was_there_at_first() -> None:
+    rnd = random.Random(11)
+    theirs = some_pairs(rnd, 3_000)
+    mine = rnd.sample(theirs, 2_500)
+    held = Snapshot.build(theirs)
+    initiator, responder = Initiator(Snapshot.build(mine).view()), Responder()
+    message: bytes | None = initiator.start()
+    learnt: set[bytes] = set()
+    while message is not None:
+        step = initiator.receive(responder.receive(held.view(), message))
+        learnt.update(step.need)
+        message = step.reply
+        held = held.changed(add=some_pairs(rnd, 50))
+    assert learnt >= {item_id for _, item_id in theirs} - {item_id for _, item_id in mine}
 
 
 def test_rounds_over_views_cut_at_one_time_say_nothing_of_what_ends_before_it() -> None:

@@ -6,16 +6,19 @@ import os
 import random
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 from p2pmem_protocol.errors import RefusedError
+from p2pmem_protocol.graphset import GraphSet
 from p2pmem_protocol.holdings import Changes
-from p2pmem_protocol.kinds import EVIDENCE
+from p2pmem_protocol.kinds import EVIDENCE, Kind
 from p2pmem_protocol.names import Address, GraphName
 from p2pmem_protocol.snapshot import Snapshot
 
 from p2pmem.ledger import graph as ledger_graph
 from p2pmem.ledger.graph import LedgerGraph
+from p2pmem.ledger.narrowed import BUILD_PAUSE_MS, NARROWED_MAX, REUSED_MS
 from tests.protocol import histories
 from tests.protocol.world import GRAPH, HOUR, MINUTE, NETWORK, T0, W, roster, share, size_of
 
@@ -23,15 +26,13 @@ HISTORIES = int(os.environ.get("P2PMEM_HISTORIES", "150"))
 
 
 def make_graph() -> LedgerGraph:
-    from p2pmem_protocol.graphset import GraphSet
-
     name = GraphName(Address(b"\1" * 20), "any")
     return replace(LedgerGraph.new(name, NETWORK, T0), set=GraphSet(GRAPH, NETWORK))
 
 
 def check(graph: LedgerGraph, t_ms: int) -> None:
     anew = Snapshot.build(graph.set.reconciled(t_ms)).view(t_ms)
-    held = graph.snapshot(t_ms).view(t_ms)
+    held = graph.snapshot(t_ms, t_ms).view(t_ms)
     assert held.summary() == anew.summary()
     assert held.ids(held.first, held.last) == anew.ids(anew.first, anew.last)
 
@@ -80,9 +81,8 @@ def test_a_snapshot_that_grew_is_one_that_was_built_anew(block: int, monkeypatch
             raise
 
 
-def test_a_set_that_grows_is_not_built_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = make_graph()
-    graph.set.set_head(roster({"ada": W}), T0)
+def count_builds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that grows by one with each snapshot that is built."""
     built: list[int] = []
     whole = Snapshot.build
 
@@ -91,8 +91,70 @@ def test_a_set_that_grows_is_not_built_anew(monkeypatch: pytest.MonkeyPatch) -> 
         return whole(items)
 
     monkeypatch.setattr(Snapshot, "build", build)
+    return built
+
+
+def test_a_set_that_grows_is_not_built_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = make_graph()
+    graph.set.set_head(roster({"ada": W}), T0)
+    built = count_builds(monkeypatch)
     for number in range(1, 40):
         item = share("ada", number, life=HOUR)
         graph.changed(graph.set.admit(item, size_of(item), T0, checked=True))
-        assert graph.snapshot(T0).count == number
+        assert graph.snapshot(T0, T0).count == number
     assert len(built) == 1
+
+
+def test_peers_that_know_the_same_part_of_the_kinds_share_one_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = make_graph()
+    graph.set.set_head(roster({"ada": W}), T0)
+    item = share("ada", 1, life=HOUR)
+    graph.set.admit(item, size_of(item), T0, checked=True)
+    built = count_builds(monkeypatch)
+    views = [graph.view_of((Kind.SHARE, Kind.RETRACT, 77), T0 + agreed, T0) for agreed in range(60)]
+    views += [graph.view_of((Kind.RETRACT, Kind.SHARE), T0, T0 + 1)]
+    assert len(built) == 1
+    assert [view.count for view in views if view is not None] == [1] * 61
+    later = graph.view_of((Kind.RETRACT, Kind.SHARE), T0, T0 + REUSED_MS)
+    assert later is not None
+    assert len(built) == 2, "it is not older than some seconds"
+
+
+def test_whoever_names_another_part_of_the_kinds_each_time_makes_few_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = make_graph()
+    graph.set.set_head(roster({"ada": W}), T0)
+    built = count_builds(monkeypatch)
+    parts = [part for size in (1, 2, 3) for part in combinations(Kind, size)]
+    given = [graph.view_of(part, T0 - at, T0) for at, part in enumerate(parts)]
+    assert (len(built), given[0] is not None, any(given[1:])) == (1, True, False)
+    for at, part in enumerate(parts):
+        graph.view_of(part, T0, T0 + at * BUILD_PAUSE_MS // 10)
+    assert len(built) == 1 + (len(parts) - 1) // 10
+    assert len(graph._narrowed) == NARROWED_MAX
+
+
+def test_each_part_of_the_kinds_that_there_is_room_for_is_renewed_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = make_graph()
+    graph.set.set_head(roster({"ada": W}), T0)
+    parts = [(kind,) for kind in list(Kind)[:NARROWED_MAX]]
+    for at, part in enumerate(parts):
+        graph.view_of(part, T0, T0 + at * BUILD_PAUSE_MS)
+    built = count_builds(monkeypatch)
+    for ms in range(NARROWED_MAX * BUILD_PAUSE_MS, 3 * REUSED_MS, 100):
+        assert all(graph.view_of(part, T0, T0 + ms) for part in parts)
+    assert len(built) == 2 * NARROWED_MAX
+
+
+def test_times_that_peers_agree_upon_make_no_more_snapshots_of_a_crowded_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_graph, "SNAPSHOT_ALWAYS_NEW", 0)
+    monkeypatch.setattr(GraphSet, "is_crowded", property(lambda _: True))
+    graph = make_graph()
+    graph.set.set_head(roster({"ada": W}), T0)
+    item = share("ada", 1, life=HOUR)
+    graph.changed(graph.set.admit(item, size_of(item), T0, checked=True))
+    built = count_builds(monkeypatch)
+    for at in range(100):
+        graph.view(T0 + (-1) ** at * MINUTE, T0 + at)
+    assert len(built) == 1
+    graph.view(T0, T0 + ledger_graph.SNAPSHOT_REUSED_MS)
+    assert len(built) == 2
