@@ -45,7 +45,7 @@ from p2pmem_protocol.roster import SignedHeader
 
 from p2pmem.exchange.holdings import Holdings, How, Offered, Source
 from p2pmem.net.framing import FrameReader, send_frames
-from p2pmem.net.reach import may_dial_on_hearsay
+from p2pmem.net.reach import may_pass_on
 from p2pmem.net.seam import Network, PeerId, Stream
 
 log = logging.getLogger(__name__)
@@ -197,10 +197,10 @@ class SyncClient:
             await line.close()
 
     def note_addresses(self, peer: PeerId, addresses: Iterable[str], ours: tuple[str, ...]) -> None:
-        """Remember those of `addresses` that lead to `peer` itself, as others' are theirs to tell, and may be dialled
-        on hearsay by who tells `ours`."""
+        """Remember those of `addresses` that lead to `peer` itself, as others' are theirs to tell, and may be passed on
+        by who tells `ours`."""
         told = (address for address in addresses if address.endswith(f"/p2p/{peer}"))
-        own = tuple(address for address in told if may_dial_on_hearsay(address, ours))[:ADDRESSES_OF_ONE_MAX]
+        own = tuple(address for address in told if may_pass_on(address, ours))[:ADDRESSES_OF_ONE_MAX]
         self._addresses.pop(peer, None)
         if own:
             self._addresses[peer] = own

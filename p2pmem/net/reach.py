@@ -1,8 +1,21 @@
 """How far an address reaches: what is worth telling others, and what is safe to dial because somebody said so.
 
 An address that is everywhere (0.0.0.0) or has no port reaches nobody. A loopback address reaches this machine: it is
-told only by a node that listens nowhere else, as a devnet does, and dialled on hearsay only by such a node, so that no
-peer can make a node knock at the doors of its own machine.
+told only by a node that listens nowhere else, as a devnet does.
+
+Whoever says where a peer is makes others knock there, so on hearsay this is never dialled:
+
+* this machine: its loopback, unless by a node that is nowhere else, the addresses by which it sends to others, and the
+  hosts of those that it tells;
+* addresses that do not reach the world, unless of a private range in which this machine has one of these addresses
+  itself, as members on one local network do;
+* link-local addresses, and others where machines of a cloud answer questions about themselves;
+* ports below 1024, where a system's services are, but 443.
+
+What is left may be a stranger's port, in the world or on this node's local network (a database's, say): a peer can make
+this node connect there and begin the handshake of libp2p, in bytes that the peer does not choose, as often as the
+dialer tries what is hearsay. Nor is every address of this machine known: a further one, or the one that a router has
+for it, is dialled as any other where it is not told.
 """
 
 from __future__ import annotations
@@ -25,6 +38,14 @@ _OF_CLOUDS: Final = frozenset(
     )
 )
 """Beside link-local ones, where machines of a cloud answer questions about themselves."""
+
+_PRIVATE: Final = tuple(
+    map(ipaddress.ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"))
+)
+"""Ranges of networks that are not the world's: at home, at work, behind a provider's or an overlay's translation."""
+_PORTS_OF_SYSTEMS: Final = 1_024
+_PORT_OF_ALL: Final = 443
+"""Where peers listen of whom nothing else gets through."""
 
 
 @unique
@@ -84,15 +105,42 @@ def worth_telling(addresses: Iterable[str]) -> tuple[str, ...]:
     return beyond or tuple(known)
 
 
-def may_dial_on_hearsay(address: str, own: Iterable[str]) -> bool:
-    """Whether an address that another peer told us may be dialled by a node that tells `own` to others."""
+def may_pass_on(address: str, own: Iterable[str]) -> bool:
+    """Whether an address that another peer told us may be told to others by a node that tells `own`: they may be on a
+    local network where this node is not."""
     reach = reach_of(address)
-    ip = _ip_of(address.split("/")[2], is_name=True) if reach is not Reach.NOWHERE else None
-    if ip is not None and (ip.is_link_local or ip in _OF_CLOUDS):
-        return False  # where machines of a cloud answer questions about themselves
+    if reach is Reach.NOWHERE or not _is_port_for_peers(address):
+        return False
     if reach is Reach.MACHINE:
         return any(reach_of(it) is Reach.MACHINE for it in own)
-    return reach is not Reach.NOWHERE
+    ip = _ip_of(_host_of(address)[1], is_name=True)
+    return ip is None or not (ip.is_link_local or ip in _OF_CLOUDS)
+
+
+def may_dial_on_hearsay(address: str, own: Iterable[str]) -> bool:
+    """Whether an address that another peer told us may be dialled by a node that tells `own` to others.
+
+    Of a name only the port is judged: see `names` for what it stands for.
+    """
+    own = tuple(own)
+    if not may_pass_on(address, own):
+        return False
+    ip, reach = _ip_of(_host_of(address)[1], is_name=True), reach_of(address)
+    if ip is None or reach is Reach.MACHINE:
+        return True
+    hosts = (*(_host_of(other)[1] for other in own), *map(_outward, _ROUTED))
+    ours = [it for it in (_ip_of(host, is_name=True) for host in hosts) if it is not None]
+    if ip in ours:
+        return False
+    return reach is Reach.WORLD or any(ip in network and any(it in network for it in ours) for network in _PRIVATE)
+
+
+def _is_port_for_peers(address: str) -> bool:
+    """Whether the TCP port is none of a system's services; True for an address without one."""
+    kind, _, port = "/".join(address.split("/")[3:5]).partition("/")
+    if kind != "tcp":
+        return True
+    return port.isdecimal() and len(port) <= 5 and (int(port) >= _PORTS_OF_SYSTEMS or int(port) == _PORT_OF_ALL)
 
 
 def is_same_host(address: str, other: str) -> bool:

@@ -28,7 +28,9 @@ def kept(node: ClusterNode) -> set[str]:
 async def test_an_address_that_a_member_says_is_its_own_is_not_kept_unless_it_was_seen_there(cluster: Cluster) -> None:
     ada, bo = cluster.nodes
     peer = bo.inside.network.peer_id
-    lies = tuple(f"{where}/p2p/{peer}" for where in ("/memory/victim", "/ip4/127.0.0.1/tcp/22", "/ip4/10.0.0.1/tcp/22"))
+    lies = tuple(
+        f"{where}/p2p/{peer}" for where in ("/memory/victim", "/ip4/127.0.0.1/tcp/4001", "/ip4/10.0.0.1/tcp/4001")
+    )
     bo.inside.exchange._announce = lambda: lies
     await ada.inside.network.disconnect(peer, "so that it comes back and says where it is")
     await cluster.advance(minutes=5)

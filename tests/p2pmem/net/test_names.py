@@ -21,7 +21,7 @@ from p2pmem.net.seam import PeerId, PeerUnreachableError
 from .attacker import victim
 from .helpers import until
 
-WORLD = "/ip4/8.8.8.8/tcp/4001"
+WORLD = "/ip4/1.1.1.1/tcp/4001"
 STANDS_FOR = {
     "loopback": ["127.0.0.1", "::1"],
     "cloud": ["169.254.169.254", "fe80::1"],
@@ -48,19 +48,20 @@ async def resolve(name: str, family: socket.AddressFamily) -> Iterable[str]:
 @pytest.mark.parametrize(
     ("address", "places"),
     [
-        ("/dns/loopback/tcp/22", []),
-        ("/dns/cloud/tcp/80", []),
-        ("/dns/everywhere/tcp/80", []),
-        ("/dns/mapped/tcp/80", []),
-        ("/dns/unknown/tcp/80", []),
-        ("/dns/lan/tcp/80", ["/ip4/192.168.1.9/tcp/80"]),
-        ("/dns/world/tcp/80", ["/ip4/8.8.8.8/tcp/80", "/ip6/2001:4860:4860::8888/tcp/80"]),
-        ("/dns4/world/tcp/80", ["/ip4/8.8.8.8/tcp/80"]),
-        ("/dns6/world/tcp/80", ["/ip6/2001:4860:4860::8888/tcp/80"]),
-        ("/dns/both/tcp/80", ["/ip4/8.8.4.4/tcp/80"]),
-        ("/dns/many/tcp/80", [f"/ip4/8.8.4.{number}/tcp/80" for number in range(PLACES_MAX)]),
-        ("/ip4/8.8.8.8/tcp/80", ["/ip4/8.8.8.8/tcp/80"]),
-        ("/ip4/127.0.0.1/tcp/80", []),
+        ("/dns/loopback/tcp/4001", []),
+        ("/dns/cloud/tcp/4001", []),
+        ("/dns/everywhere/tcp/4001", []),
+        ("/dns/mapped/tcp/4001", []),
+        ("/dns/unknown/tcp/4001", []),
+        ("/dns/lan/tcp/4001", []),
+        ("/dns/world/tcp/22", []),
+        ("/dns/world/tcp/4001", ["/ip4/8.8.8.8/tcp/4001", "/ip6/2001:4860:4860::8888/tcp/4001"]),
+        ("/dns4/world/tcp/4001", ["/ip4/8.8.8.8/tcp/4001"]),
+        ("/dns6/world/tcp/4001", ["/ip6/2001:4860:4860::8888/tcp/4001"]),
+        ("/dns/both/tcp/4001", ["/ip4/8.8.4.4/tcp/4001"]),
+        ("/dns/many/tcp/4001", [f"/ip4/8.8.4.{number}/tcp/4001" for number in range(PLACES_MAX)]),
+        ("/ip4/8.8.8.8/tcp/4001", ["/ip4/8.8.8.8/tcp/4001"]),
+        ("/ip4/127.0.0.1/tcp/4001", []),
     ],
 )
 async def test_a_name_leads_where_an_address_may_and_nowhere_else(address: str, places: list[str]) -> None:
@@ -68,9 +69,15 @@ async def test_a_name_leads_where_an_address_may_and_nowhere_else(address: str, 
     assert found == tuple(f"{place}/p2p/x" for place in places)
 
 
+async def test_a_name_for_a_private_address_is_for_nodes_that_have_one_of_its_range() -> None:
+    own = [WORLD, "/ip4/192.168.7.7/tcp/4001"]
+    assert await places_on_hearsay("/dns/lan/tcp/4001/p2p/x", own, resolve) == ("/ip4/192.168.1.9/tcp/4001/p2p/x",)
+    assert await places_on_hearsay("/dns/lan/tcp/4001/p2p/x", [*own, "/ip4/192.168.1.9/tcp/1"], resolve) == ()
+
+
 async def test_a_name_for_loopback_is_for_nodes_that_are_only_there() -> None:
     own = ["/ip4/127.0.0.1/tcp/1"]
-    assert await places_on_hearsay("/dns4/loopback/tcp/22/p2p/x", own, resolve) == ("/ip4/127.0.0.1/tcp/22/p2p/x",)
+    assert await places_on_hearsay("/dns4/loopback/tcp/4001/p2p/x", own, resolve) == ("/ip4/127.0.0.1/tcp/4001/p2p/x",)
 
 
 @pytest.mark.parametrize("address", ["/dnsaddr/world/p2p/x", "/dns/world/tcp/99999/p2p/x", "/dns/world/udp/1/p2p/x"])
@@ -111,18 +118,18 @@ async def test_what_was_judged_is_what_is_dialled_and_a_name_from_a_person_is_le
         me.connect = connect  # type: ignore[method-assign]
         dialer = Dialer(me, met, random.Random(1), own=lambda: (WORLD,), resolve=rebinding)
         await nursery.start(dialer.run)
-        heard = dialer.hear(f"/dns/evil/tcp/22/p2p/{fabric.peer_id_of('you')}")
+        heard = dialer.hear(f"/dns/evil/tcp/4001/p2p/{fabric.peer_id_of('you')}")
         await trio.sleep(60)
-        assert tries == ["/ip4/8.8.8.8/tcp/22"], "and at the later tries nowhere"
+        assert tries == ["/ip4/8.8.8.8/tcp/4001"], "and at the later tries nowhere"
         assert heard not in dialer.wanted(), "given up as any other that does not answer"
         dialer.want(f"/dns/home/tcp/4001/p2p/{fabric.peer_id_of('home')}")
         await trio.sleep(0.05)
         assert tries[1:] == ["/dns/home/tcp/4001"]
         # Once a person has said it too, it is his.
-        dialer.hear(f"/dns/late/tcp/1/p2p/{fabric.peer_id_of('late')}")
-        dialer.want(f"/dns/late/tcp/1/p2p/{fabric.peer_id_of('late')}")
+        dialer.hear(f"/dns/late/tcp/4001/p2p/{fabric.peer_id_of('late')}")
+        dialer.want(f"/dns/late/tcp/4001/p2p/{fabric.peer_id_of('late')}")
         await trio.sleep(1)
-        assert "/dns/late/tcp/1" in tries
+        assert "/dns/late/tcp/4001" in tries
         nursery.cancel_scope.cancel()
 
 

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
-from p2pmem.net.reach import Reach, is_same_host, may_dial_on_hearsay, reach_of, worth_telling
+from p2pmem.net import reach
+from p2pmem.net.reach import Reach, is_same_host, may_dial_on_hearsay, may_pass_on, reach_of, worth_telling
 
-LOOP, LAN, WORLD = "/ip4/127.0.0.1/tcp/1/p2p/x", "/ip4/192.168.1.9/tcp/1/p2p/x", "/ip4/8.8.8.8/tcp/1/p2p/x"
+LOOP, LAN, WORLD = (f"/ip4/{ip}/tcp/4001/p2p/x" for ip in ("127.0.0.1", "192.168.1.9", "8.8.8.8"))
+
+
+@pytest.fixture
+def sends_from(monkeypatch: pytest.MonkeyPatch) -> dict[socket.AddressFamily, str]:
+    """The addresses from which this machine sends to others: none, until a test says so."""
+    found: dict[socket.AddressFamily, str] = {}
+    monkeypatch.setattr(reach, "_outward", lambda family: found.get(family, ""))
+    return found
 
 
 @pytest.mark.parametrize(
-    ("address", "reach"),
+    ("address", "expected"),
     [
         (LOOP, Reach.MACHINE),
         ("/ip6/::1/tcp/1", Reach.MACHINE),
@@ -47,8 +58,8 @@ LOOP, LAN, WORLD = "/ip4/127.0.0.1/tcp/1/p2p/x", "/ip4/192.168.1.9/tcp/1/p2p/x",
         ("", Reach.NOWHERE),
     ],
 )
-def test_how_far_an_address_reaches(address: str, reach: Reach) -> None:
-    assert reach_of(address) is reach
+def test_how_far_an_address_reaches(address: str, expected: Reach) -> None:
+    assert reach_of(address) is expected
 
 
 def test_loopback_is_told_only_by_who_listens_nowhere_else() -> None:
@@ -68,9 +79,88 @@ def test_nobody_is_made_to_knock_at_its_own_machine_by_hearsay() -> None:
     assert not may_dial_on_hearsay(LOOP, [WORLD])
     assert not may_dial_on_hearsay(LOOP, [])
     assert may_dial_on_hearsay(LOOP, [LOOP])
-    assert may_dial_on_hearsay(LAN, [])
-    assert may_dial_on_hearsay(WORLD, [WORLD])
-    assert not may_dial_on_hearsay("/ip4/0.0.0.0/tcp/1", [LOOP])
+    assert not may_dial_on_hearsay("/ip4/0.0.0.0/tcp/4001", [LOOP])
+
+
+@pytest.mark.usefixtures("sends_from")
+def test_nobody_is_made_to_knock_at_the_host_that_it_tells_whatever_the_port() -> None:
+    for own in ("/ip4/8.8.8.8/tcp/4001/p2p/me", "/ip4/8.8.8.8/tcp/9", "/ip6/::ffff:8.8.8.8/tcp/9"):
+        assert not may_dial_on_hearsay("/ip4/8.8.8.8/tcp/6379/p2p/x", [LAN, own])
+        assert not may_dial_on_hearsay("/ip6/::ffff:8.8.8.8/tcp/6379/p2p/x", [LAN, own])
+        assert may_dial_on_hearsay("/ip4/8.8.8.9/tcp/6379/p2p/x", [LAN, own])
+    assert not may_dial_on_hearsay(LAN, [LAN])
+
+
+def test_nobody_is_made_to_knock_where_it_sends_from_though_it_does_not_tell_it(
+    sends_from: dict[socket.AddressFamily, str],
+) -> None:
+    sends_from.update({socket.AF_INET: "192.168.1.9", socket.AF_INET6: "2001:4860:4860::8888"})
+    assert not may_dial_on_hearsay(LAN, [LOOP])
+    assert not may_dial_on_hearsay("/ip6/2001:4860:4860::8888/tcp/4001/p2p/x", [LOOP])
+    assert may_dial_on_hearsay("/ip4/192.168.1.10/tcp/4001/p2p/x", [LOOP])
+    assert may_dial_on_hearsay("/ip6/2001:4860:4860::8844/tcp/4001/p2p/x", [LOOP])
+
+
+@pytest.mark.usefixtures("sends_from")
+@pytest.mark.parametrize(
+    ("first", "last", "before", "after"),
+    [
+        ("10.0.0.0", "10.255.255.255", "9.255.255.255", "11.0.0.0"),
+        ("172.16.0.0", "172.31.255.255", "172.15.255.255", "172.32.0.0"),
+        ("192.168.0.0", "192.168.255.255", "192.167.255.255", "192.169.0.0"),
+        ("100.64.0.0", "100.127.255.255", "100.63.255.255", "100.128.0.0"),
+        ("fc00::", "fdff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "fbff::", "fe00::"),
+    ],
+)
+def test_private_addresses_are_dialled_on_hearsay_by_who_has_one_of_the_range(
+    first: str, last: str, before: str, after: str
+) -> None:
+    first, last, before, after = (
+        f"/ip{6 if ':' in ip else 4}/{ip}/tcp/4001/p2p/x" for ip in (first, last, before, after)
+    )
+    assert may_dial_on_hearsay(first, [last])
+    assert may_dial_on_hearsay(last, [first])
+    for own in ([], [WORLD], [LOOP], [before], [after], ["/dns/home.example.org/tcp/4001"], ["/memory/me"]):
+        assert not may_dial_on_hearsay(first, own)
+        assert not may_dial_on_hearsay(last, own)
+        assert may_pass_on(first, own), "to members that are there"
+
+
+@pytest.mark.usefixtures("sends_from")
+@pytest.mark.parametrize("where", ["192.0.2.1", "198.18.0.1", "240.0.0.1", "255.255.255.255"])
+def test_what_is_neither_of_the_world_nor_private_is_not_dialled_on_hearsay(where: str) -> None:
+    assert not may_dial_on_hearsay(f"/ip4/{where}/tcp/4001/p2p/x", [WORLD, LAN, "/ip4/192.0.2.2/tcp/4001"])
+
+
+@pytest.mark.usefixtures("sends_from")
+@pytest.mark.parametrize(
+    ("port", "may"),
+    [
+        ("1", False),
+        ("22", False),
+        ("442", False),
+        ("443", True),
+        ("444", False),
+        ("1023", False),
+        ("1024", True),
+        ("65535", True),
+        ("", False),
+        ("ssh", False),
+        ("-1", False),
+        ("0022", False),
+        ("²", False),
+        ("100000", False),
+    ],
+)
+def test_ports_of_a_systems_services_are_neither_dialled_nor_passed_on(port: str, may: bool) -> None:
+    own = [LOOP, "/ip4/192.168.1.1/tcp/4001"]
+    for where in ("ip4/8.8.8.8", "ip4/192.168.1.9", "ip4/127.0.0.1", "dns/node.example.org", "ip6/2001:4860::1"):
+        assert may_dial_on_hearsay(f"/{where}/tcp/{port}/p2p/x", own) is may
+        assert may_pass_on(f"/{where}/tcp/{port}/p2p/x", own) is may
+
+
+def test_addresses_without_a_port_are_left_to_the_network_that_knows_them() -> None:
+    assert may_dial_on_hearsay("/memory/bo/p2p/x", ["/memory/ada/p2p/y"])
 
 
 def test_where_machines_of_a_cloud_answer_nobody_is_made_to_ask() -> None:
@@ -84,7 +174,8 @@ def test_where_machines_of_a_cloud_answer_nobody_is_made_to_ask() -> None:
         "ip4/168.63.129.16",
         "ip6/::ffff:100.100.100.200",
     ):
-        assert not may_dial_on_hearsay(f"/{where}/tcp/80", [WORLD])
+        assert not may_dial_on_hearsay(f"/{where}/tcp/4001", [WORLD, "/ip4/100.64.0.1/tcp/1", "/ip6/fd00::1/tcp/1"])
+        assert not may_pass_on(f"/{where}/tcp/4001", [WORLD])
 
 
 @pytest.mark.parametrize(
