@@ -276,6 +276,7 @@ class _Built:
             clock=self._at.clock,
             serve=lambda session, stream, reader: self._exchange.serve(session, stream, reader),
             penalise=self._penalties.punish,
+            limits=self._settings.limits,
         )
         self._exchange = Exchange(
             network=self._net,

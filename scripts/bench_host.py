@@ -131,7 +131,9 @@ async def connect_ms(*, with_hello: bool) -> tuple[float, float]:
         async def greet(stream: Stream) -> None:
             reader = FrameReader(stream, frame_max_bytes=MESSAGE_BYTES_MAX)
             greeting = Greeting.ours(NETWORK, now_ms())
-            await greet_as_listener(stream, reader, ours=greeting, prove=lambda _: theirs, now_ms=now_ms())
+            await greet_as_listener(
+                stream, reader, ours=greeting, may_prove=lambda: True, prove=lambda _: theirs, now_ms=now_ms()
+            )
 
         server.set_handler(MEMBER_PROTOCOL, greet)
         cpu = time.process_time()

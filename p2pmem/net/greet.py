@@ -38,9 +38,16 @@ async def greet_as_opener(
 
 
 async def greet_as_listener(
-    stream: Stream, reader: FrameReader, *, ours: Greeting, prove: Callable[[Speakers], Proof | None], now_ms: int
+    stream: Stream,
+    reader: FrameReader,
+    *,
+    ours: Greeting,
+    may_prove: Callable[[], bool],
+    prove: Callable[[Speakers], Proof | None],
+    now_ms: int,
 ) -> tuple[Greeting, Speakers] | None:
-    """Let the opener prove itself, and answer with what `prove` gives for it; None: say nothing and close.
+    """Let the opener prove itself, and answer with what `prove` gives for it; None: say nothing and close. `may_prove`
+    is asked once the proof is here: without leave it is not looked at, which is what costs.
 
     A stranger sees our greeting and the end of the stream, whoever he is and whatever is here.
     """
@@ -48,7 +55,10 @@ async def greet_as_listener(
         theirs = Greeting.decode(await _answer(reader))
         await send_frames(stream, ours.encode())
         may_speak(ours, theirs)
-        speakers = Proof.decode(await _answer(reader), ours.network, stream.peer).check(now_ms)
+        proven = await _answer(reader)
+        if not may_prove():
+            return None
+        speakers = Proof.decode(proven, ours.network, stream.peer).check(now_ms)
         proof = prove(speakers)
         if proof is None:
             return None

@@ -79,6 +79,14 @@ class PeerLimits:
     member_hold_off_s: float = 60.0
     """Who was left is not connected again for so long, and who has just come is not left."""
 
+    hellos_per_address_per_minute: int = 240
+    """Hellos looked at of peers that are not known as members', from one IP address (one /48 in IPv6). Each may have 64
+    credentials to check, which take some 4 ms of CPU."""
+    hellos_per_minute: int = 2_400
+    """The same from all addresses."""
+    hello_addresses_max: int = 1_024
+    """For how many addresses accounts are kept; of more, the one that was silent longest is forgotten."""
+
     reader_requests_max: int = 600
     """What somebody who is no member may ask about open graphs at once; it grows back in `reader_refill_s`."""
     reader_bytes_max: int = 64 * 1024 * 1024

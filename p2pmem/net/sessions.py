@@ -23,9 +23,12 @@ from p2pmem_protocol.frames import MESSAGE_BYTES_MAX
 from p2pmem_protocol.hello import MEMBER_PROTOCOL, Greeting, Proof, Speaker, Speakers, clocks_agree
 from p2pmem_protocol.names import Address, GraphId, NetworkId
 
+from p2pmem.net.allowance import Allowance
 from p2pmem.net.framing import FrameReader
 from p2pmem.net.greet import NotWelcomeError, greet_as_listener, greet_as_opener
 from p2pmem.net.known import KnownPeers
+from p2pmem.net.limits import PeerLimits
+from p2pmem.net.room import origin_of_address
 from p2pmem.net.seam import Network, PeerId, Stream
 
 log = logging.getLogger(__name__)
@@ -104,7 +107,11 @@ class Sessions:
         clock: Clock,
         serve: Serve,
         penalise: Callable[[PeerId, RefusedError], None],
+        limits: PeerLimits | None = None,
     ) -> None:
+        limits = limits or PeerLimits()
+        self._hellos_of_address = Allowance(limits.hellos_per_address_per_minute, limits.hello_addresses_max)
+        self._hellos = Allowance(limits.hellos_per_minute)
         self._network = network
         self._network_id = network_id
         self._membership = membership
@@ -245,16 +252,29 @@ class Sessions:
         finally:
             await stream.reset()
 
+    def _may_prove(self, peer: PeerId) -> bool:
+        """Whether the proof of a peer that opened is looked at: of known peers of members always, of others so many a
+        minute. Who has used that up hears what a stranger does."""
+        if self.is_known(peer):
+            return True
+        where, now_s = origin_of_address(self._network.address_of(peer)).wide, trio.current_time()
+        return self._hellos_of_address.take(now_s, where) and self._hellos.take(now_s)
+
     async def _listen(self, stream: Stream) -> None:
         reader = FrameReader(stream, frame_max_bytes=MESSAGE_BYTES_MAX)
         now_ms = self._clock.now_ms()
         ours = Greeting.ours(self._network_id, now_ms)
 
+        def may_prove() -> bool:
+            return self._may_prove(stream.peer)
+
         def prove(speakers: Speakers) -> Proof | None:
             return self._proof_for(speakers, stream.peer)
 
         try:
-            greeted = await greet_as_listener(stream, reader, ours=ours, prove=prove, now_ms=now_ms)
+            greeted = await greet_as_listener(
+                stream, reader, ours=ours, may_prove=may_prove, prove=prove, now_ms=now_ms
+            )
             if greeted is None:
                 log.info("hello.stranger", extra={"peer": stream.peer})
                 return

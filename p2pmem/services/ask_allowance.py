@@ -6,13 +6,11 @@ here makes no difference to what an asker may, so running dry tells him nothing.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Final
 
 from p2pmem_protocol.errors import MisuseError
 
-_REFILL_S: Final = 60.0
+from p2pmem.net.allowance import Allowance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,25 +38,6 @@ class AskLimits:
         for name in self.__dataclass_fields__:
             if getattr(self, name) <= 0:
                 raise MisuseError(f"ask limit {name} must be positive, not {getattr(self, name)}")
-
-
-class Allowance:
-    """One account for each key, full at first, growing back within a minute."""
-
-    def __init__(self, per_minute: int, accounts_max: int = 1) -> None:
-        self._per_minute = per_minute
-        self._accounts_max = accounts_max
-        self._accounts: OrderedDict[str, tuple[float, float]] = OrderedDict()  # what is left, and when that was so
-
-    def take(self, now_s: float, key: str = "") -> bool:
-        """Take one off the account; False when nothing is left."""
-        left, at_s = self._accounts.pop(key, (float(self._per_minute), now_s))
-        left = min(left + (now_s - at_s) / _REFILL_S * self._per_minute, self._per_minute)
-        may = left >= 1
-        self._accounts[key] = (left - 1 if may else left, now_s)
-        if len(self._accounts) > self._accounts_max:
-            self._accounts.popitem(last=False)
-        return may
 
 
 class AskAllowances:

@@ -45,6 +45,7 @@ from p2pmem_protocol.snapshot import Snapshot
 from p2pmem.face import MemberChange
 from p2pmem.net.framing import FrameDecoder, FrameReader, encode_frames
 from p2pmem.net.greet import NotWelcomeError, greet_as_opener
+from p2pmem.net.limits import PeerLimits
 from p2pmem.net.memory import MemoryNetwork
 from p2pmem.net.seam import PeerId, Stream
 
@@ -264,12 +265,18 @@ async def test_five_seconds_bind_whoever_answers_too(cluster: Cluster) -> None:
 
 
 @THREE
-async def test_a_thousand_hellos_of_a_stranger_hold_up_nobody(cluster: Cluster) -> None:
+async def test_a_thousand_hellos_of_a_stranger_hold_up_nobody(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ada, bo, cy = cluster.nodes
+    checked: list[Proof] = []
+    check = Proof.check
+    monkeypatch.setattr(Proof, "check", lambda proof, at_ms: checked.append(proof) or check(proof, at_ms))
     async with raw_peer(cluster) as mallory:
         peer = await dial(mallory, ada)
         greeting = Greeting.ours(NETWORK, now_ms(ada)).encode()
         proof = Proof((credential(MALLORY, mallory.peer_id, now_ms(ada) + DAY_MS),)).encode()
+        began_ms = now_ms(ada)
         sizes: set[int] = set()
         streams: set[int] = set()
         for number in range(1_000):
@@ -278,8 +285,12 @@ async def test_a_thousand_hellos_of_a_stranger_hold_up_nobody(cluster: Cluster) 
                 asset = await bo.share(f"ex:number ex:is {number} .")
                 await cluster.until_seen(asset, ada, cy)
                 streams.add(len(ada.inside.services.sessions.all()))
-        assert len(sizes) == 1
+        assert len(sizes) == 1, "and those that come too often hear the same"
         assert streams == {2}
+        passed_ms = now_ms(ada) - began_ms
+        assert len(checked) <= PeerLimits().hellos_per_address_per_minute * (1 + passed_ms / 60_000), (
+            "signatures cost, so of many hellos few are looked at"
+        )
     assert MALLORY.address not in {s.agent for it in ada.inside.services.sessions.all() for s in it.speakers.speakers}
 
 

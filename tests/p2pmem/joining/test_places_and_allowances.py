@@ -10,9 +10,10 @@ import trio
 from p2pmem_protocol.errors import MisuseError
 from trio.testing import MockClock
 
+from p2pmem.net.allowance import Allowance
 from p2pmem.net.room import Origin
 from p2pmem.net.seam import PeerId
-from p2pmem.services.ask_allowance import Allowance, AskAllowances, AskLimits
+from p2pmem.services.ask_allowance import AskAllowances, AskLimits
 from p2pmem.services.join_places import Caller, Place, Places
 
 

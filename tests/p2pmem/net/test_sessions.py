@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,7 +14,9 @@ from p2pmem_jobs import SystemClock
 from p2pmem_protocol.hello import Greeting, Speakers
 from p2pmem_protocol.names import network_id
 
+from p2pmem.net import sessions as sessions_module
 from p2pmem.net.framing import FrameReader
+from p2pmem.net.limits import PeerLimits
 from p2pmem.net.seam import PeerId, Stream
 from p2pmem.net.sessions import Session, Sessions
 
@@ -41,8 +44,8 @@ class Served:
             self.at_once -= 1
 
 
-def make_sessions(serve: Served) -> Sessions:
-    nothing: Any = SimpleNamespace(peer_id=PeerId("12D3KooWAda"))
+def make_sessions(serve: Served, limits: PeerLimits | None = None) -> Sessions:
+    nothing: Any = SimpleNamespace(peer_id=PeerId("12D3KooWAda"), address_of=lambda peer: f"/ip4/{peer}/tcp/4001")
     return Sessions(
         network=nothing,
         network_id=NETWORK,
@@ -51,6 +54,7 @@ def make_sessions(serve: Served) -> Sessions:
         clock=SystemClock(),
         serve=serve,
         penalise=lambda peer, refused: None,
+        limits=limits,
     )
 
 
@@ -78,3 +82,33 @@ async def test_of_many_streams_that_one_peer_opens_at_once_one_is_served(caplog:
         assert "two nodes run with one peer.key" in vars(caplog.records[0])["why"]
         nursery.cancel_scope.cancel()
     assert (served.at_once, sessions.all()) == (0, ())
+
+
+async def test_of_strangers_so_many_hellos_a_minute_are_heard_and_of_known_members_all(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    heard: list[PeerId] = []
+
+    async def greet(stream: Stream, *rest: object, may_prove: Callable[[], bool], **more: object) -> None:
+        if may_prove():
+            heard.append(stream.peer)
+
+    monkeypatch.setattr(sessions_module, "greet_as_listener", greet)
+    limits = PeerLimits(hellos_per_address_per_minute=3, hellos_per_minute=5, hello_addresses_max=8)
+    sessions = make_sessions(Served(), limits)
+
+    async def say(where: str, times: int) -> int:
+        """How many of so many hellos of a peer at an address are heard; here a peer is called by its address."""
+        before = len(heard)
+        for _ in range(times):
+            await sessions._listen(cast("Stream", SimpleNamespace(peer=PeerId(where))))
+        return len(heard) - before
+
+    assert await say("192.0.2.1", 10) == 3
+    assert await say("192.0.2.2", 10) == 2, "of the five of all, which the first did not use up with what was not heard"
+    monkeypatch.setattr(sessions, "is_known", lambda peer: peer == "192.0.2.1")
+    assert await say("192.0.2.1", 10) == 10
+    await trio.sleep(12)
+    assert await say("192.0.2.3", 10) == 1
+    await trio.sleep(60)
+    assert await say("2001:db8:1::1", 2) + await say("2001:db8:1:2::1", 2) == 3, "of one /48"
