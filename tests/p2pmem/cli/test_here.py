@@ -313,16 +313,23 @@ async def test_an_interrupted_wait_says_that_the_job_goes_on(node: Node) -> None
     await node.shared()
     node.face.hold = True
     command = [*P2PMEM, "publish", "x", "--home", str(node.home.data_dir)]
-    process = await trio.lowlevel.open_process(command, env=ENVIRONMENT, stderr=subprocess.PIPE)
+    process = await trio.lowlevel.open_process(
+        command,
+        env=ENVIRONMENT,
+        stderr=subprocess.PIPE,
+        # Where the tests run in the background of a shell, they and all that they start ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     assert process.stderr is not None
     try:
-        said = b""
-        while not said.endswith(b"\n"):
-            said += await process.stderr.receive_some()
-        assert said == b"publish: running\n"
-        process.send_signal(signal.SIGINT)
-        said = b"".join([piece async for piece in process.stderr])
-        assert await process.wait() == Exit.INTERRUPTED
+        with trio.fail_after(60):
+            said = b""
+            while not said.endswith(b"\n"):
+                said += await process.stderr.receive_some()
+            assert said == b"publish: running\n"
+            process.send_signal(signal.SIGINT)
+            said = b"".join([piece async for piece in process.stderr])
+            assert await process.wait() == Exit.INTERRUPTED
     finally:
         process.kill()
         await process.wait()
