@@ -184,20 +184,27 @@ class SafePubsub(Pubsub):
     async def announce(self, peer_id: ID) -> None:
         """Make sure a stream to the peer stands, and tell it our topics."""
         lock = self._announcing.setdefault(peer_id, trio.Lock())
-        async with lock:
-            before = self.peers.get(peer_id)
-            await self._handle_new_peer(peer_id)
-            stream = self.peers.get(peer_id)
-            if stream is None:
-                return
-            if stream is not before:
-                self.manager.run_task(self._watch, peer_id, stream)
-            rpc = rpc_pb2.RPC()
-            for topic in self.topic_ids:
-                rpc.subscriptions.add(subscribe=True, topicid=topic)
-            await self.write_msg(stream, rpc)
-        if not lock.statistics().tasks_waiting:
-            self._announcing.pop(peer_id, None)
+        try:
+            async with lock:
+                await self._announce(peer_id)
+        finally:
+            # Also where the peer is gone already: whoever comes under ever new ids leaves nothing here.
+            waiting = lock.statistics()
+            if not waiting.locked and not waiting.tasks_waiting:
+                self._announcing.pop(peer_id, None)
+
+    async def _announce(self, peer_id: ID) -> None:
+        before = self.peers.get(peer_id)
+        await self._handle_new_peer(peer_id)
+        stream = self.peers.get(peer_id)
+        if stream is None:
+            return
+        if stream is not before:
+            self.manager.run_task(self._watch, peer_id, stream)
+        rpc = rpc_pb2.RPC()
+        for topic in self.topic_ids:
+            rpc.subscriptions.add(subscribe=True, topicid=topic)
+        await self.write_msg(stream, rpc)
 
     async def _watch(self, peer_id: ID, stream: INetStream) -> None:
         """Notice the end of a stream on which the peer has nothing to say."""

@@ -352,6 +352,20 @@ async def test_what_is_said_after_a_restart_is_new_however_much_was_said_before(
             assert inbox.got[-20:] == said
 
 
+async def test_whoever_comes_and_goes_under_ever_new_ids_leaves_nothing(networks: Networks) -> None:
+    async with nodes(networks, 2) as line:
+        inboxes = [Inbox(), Inbox()]
+        for node, inbox in zip(line, inboxes, strict=True):
+            await node.topics.subscribe("open", inbox)
+        for number in range(20):
+            gone = hashlib.sha256(f"gone {number}".encode()).digest()
+            await line[0].topics.announce(Identity(gone).peer_id)
+        pubsub = await line[0].topics._running()
+        assert pubsub._announcing == {}
+        await line[0].topics.publish("open", b"still here")
+        await until(lambda: inboxes[1].got == [b"still here"])
+
+
 async def test_misuse_is_told_before_anything_is_sent(networks: Networks) -> None:
     async with nodes(networks, 1) as (node,):
         with pytest.raises(MisuseError):
