@@ -47,6 +47,7 @@ LONG_FUNCTIONS: dict[str, str] = {}
 LONG_FILES: dict[str, str] = {}
 
 HOME_PATHS = re.compile(r"(?<![\w.~-])/(?:root|home/\w+|Users/\w+)/")
+# In pieces, so that neither this test nor anybody who searches the tree finds the line that forbids them.
 LEFT_OVERS = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X|HACK)\b")
 
 
