@@ -118,6 +118,10 @@ def _join_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def join(context: Context) -> Exit:
+    from p2pmem_protocol.join import Invite
+
+    Invite.parse(context.args.invite)
+    context.out.progress("asking where the invite says; for an owner who decides by hand, up to a minute")
     found = await context.face.join(context.args.invite, label=clean(context.args.label))
     context.out.answer(found, show_graph(found))
     return Exit.OK

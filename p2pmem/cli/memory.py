@@ -200,7 +200,8 @@ COMMANDS: Final = (
         "ask the verifiers for their verdicts",
         verify,
         _verify_arguments,
-        "Ends when M of them approved, when too many rejected, or at the deadline; exit code 0 only for the first.",
+        "Ends when M of them approved, when too many rejected, or at the deadline; exit code 0 only for the first. "
+        "That may be days away, and the job goes on without you: --no-wait, or --wait with a time.",
     ),
     Command("retract", "take a version back", retract, _retract_arguments),
     Command("review list", "list the proposals that wait for your verdict", review_list),

@@ -271,16 +271,17 @@ def _quorum(head: Roster, members: Iterable[Member], m: int) -> Quorum:
             raise MisuseError(f"M = {m}: it is the number of verifiers that have to approve, or 0 for no quorum")
         raise MisuseError(
             f"M = {m} and {counted(len(verifiers), 'verifier')}: nothing could reach it. "
-            "Lower M or add verifiers in the same change"
+            f"Set M to at most {len(verifiers)} or add verifiers in the same change"
         )
     old = head.quorum
     if (m, verifiers) == (old.m, old.verifiers):
         return old
     writers = [member.address for member in listed if Role.WRITER in member.roles]
-    if writers and not any(_reachable(verifiers, writer) >= m for writer in writers):
+    reachable = max((_reachable(verifiers, writer) for writer in writers), default=m)
+    if reachable < m:
         raise MisuseError(
             f"M = {m} of {counted(len(verifiers), 'verifier')}: an author does not verify itself, so nothing that any "
-            "writer says could reach it. Lower M or add a verifier"
+            f"writer says could reach it. Set M to at most {reachable} or add a verifier"
         )
     if old.serial >= UINT32_MAX:
         raise BugError("the serial numbers of quorums are used up")

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 import trio
+from p2pmem_protocol.join import Invite
+from p2pmem_protocol.names import GraphName, NetworkId
 
 from p2pmem.api.codec import decode, encode
 from p2pmem.api.problems import EXIT_MEANINGS, Exit
@@ -47,6 +49,7 @@ from tests.p2pmem.api.memory_values import AGENT, NOW_MS, OTHER
 from .conftest import GRAPH, Node, run_here
 from .processes import ENVIRONMENT, P2PMEM
 
+INVITE = str(Invite(NetworkId(bytes(32)), GraphName.parse(GRAPH), ("/ip4/127.0.0.1/tcp/1",), bytes(32), b""))
 PEER = "12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN"
 PROMISED = """
 init run config_show join draft drafts discard seal share publish endorse verify retract recall query versions
@@ -159,7 +162,7 @@ HEARD: list[tuple[list[str], tuple[str, dict[str, object]], Any]] = [
     (["graph", "approve", "r1"], arguments("decide_join", request="r1", approve=True), None),
     (["graph", "refuse", "r1"], arguments("decide_join", request="r1", approve=False), None),
     (["graph", "follow", GRAPH, "--at", "/ip4/1"], arguments("follow", graph=GRAPH, addresses=("/ip4/1",)), GraphView),
-    (["join", "p2pmem1x", "--label", "Bob"], arguments("join", invite="p2pmem1x", label="Bob"), GraphView),
+    (["join", INVITE, "--label", "Bob"], arguments("join", invite=INVITE, label="Bob"), GraphView),
     (["drafts"], arguments("drafts", graph=None), None),
     (["seal", "x"], arguments("seal", graph=GRAPH, name="x"), DraftView),
     (["share", "x", "--ttl", "30s"], arguments("share", graph=GRAPH, name="x", ttl_ms=30_000), JobView),
@@ -336,7 +339,7 @@ async def test_a_list_of_graphs_is_that_of_http(node: Node) -> None:
 
 async def test_a_graph_that_one_joined_is_left_by_its_name(node: Node) -> None:
     await node.founded()
-    assert (await node("join", "p2pmem1x")).code == 0
+    assert (await node("join", INVITE)).code == 0
     assert (await node("graph", "leave", "--graph", "joined")).code == 0
     assert [it.graph for it in await node.face.graphs()] == [GRAPH]
     refused = await node("graph", "leave", "--graph", "findings")
@@ -351,7 +354,7 @@ async def test_a_graph_is_named_with_an_option_or_without(
     monkeypatch.chdir(tmp_path)
     await node.founded()
     for name in (["--graph", named], [named]):
-        await node("join", "p2pmem1x")
+        await node("join", INVITE)
         node.face.calls.clear()
         command, *options = words.split()
         said = await node("graph", command, *options, *name, "--json")
