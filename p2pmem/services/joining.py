@@ -82,6 +82,9 @@ class Joining:
         self._answers = Answers()
         self._invites = Invites(ledger)
         self._once = Once()
+        self._being_listed: set[tuple[Address, Address]] = set()
+        """Invites, and agents that they are used for now: whoever lost his connection and asks again takes no second
+        use."""
         self._remembered: dict[tuple[GraphId, PeerId], str] = {}
 
     def start(self) -> None:
@@ -360,14 +363,20 @@ class Joining:
         key, asked_ms, now_ms = ask.entry_key(peer), ask.greeting.clock_ms, self._ledger.clock.now_ms()
         if key is None or not clocks_agree(now_ms, asked_ms) or not self._once.take(key, agent, asked_ms, now_ms):
             return _NO
+        if (key, agent) in self._being_listed:
+            return _WAITING
         turn.keep()
-        use = await self._invites.use(graph.id, key)
-        if use is None:
-            self._once.give_back(key, agent, asked_ms)
-            turn.place.release()
-            return _NO
-        await turn.tell_good()
-        return await self._use(use, graph, Member(agent, use.roles, ask.label, self._ledger.clock.now_ms()), peer)
+        self._being_listed.add((key, agent))
+        try:
+            use = await self._invites.use(graph.id, key)
+            if use is None:
+                self._once.give_back(key, agent, asked_ms)
+                turn.place.release()
+                return _NO
+            await turn.tell_good()
+            return await self._use(use, graph, Member(agent, use.roles, ask.label, self._ledger.clock.now_ms()), peer)
+        finally:
+            self._being_listed.discard((key, agent))
 
     async def _use(self, use: Use, graph: LedgerGraph, member: Member, peer: PeerId) -> Said:
         """List who has used an invite, or ask a person to."""

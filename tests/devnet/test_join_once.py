@@ -10,6 +10,7 @@ from p2pmem_protocol.join import Answer, Ask, Invite, Reply
 from p2pmem_protocol.keys import Key
 
 from p2pmem.net.memory import MemoryNetwork
+from p2pmem.net.seam import PeerId
 from p2pmem.services.join_once import Once
 from tests.devnet.asking import answer_to, ask_of, key_of, raw_peers
 
@@ -53,6 +54,32 @@ async def test_an_ask_that_is_said_many_times_at_once_takes_one_use(
     assert uses_left(owner) == USES - 1
     assert len(await owner.face.join_requests(cluster.graph)) == ask_a_person
     assert "net.handler.failed" not in caplog.text
+
+
+@pytest.mark.cluster(n=2)
+async def test_who_loses_his_connection_while_he_is_listed_and_asks_again_takes_no_second_use(cluster: Cluster) -> None:
+    owner, _ = cluster.nodes
+    token = await token_of(owner, cluster.graph, ask=False)
+    last = key_of("somebody listed just before"), key_of("newcomer")
+    async with raw_peers(cluster, "before", "newcomer") as (before, network):
+        # Who is listed right after another waits until others may be listed with it.
+        ask = ask_of(last[0], before.peer_id, owner.graph.id, owner.clock.now_ms(), token)
+        assert (await ask_at_once(before, owner, ask, 1))[0] is not None
+
+        def ask_now() -> Ask:
+            return ask_of(last[1], network.peer_id, owner.graph.id, owner.clock.now_ms(), token)
+
+        with trio.move_on_after(1):
+            await ask_at_once(network, owner, ask_now(), 1)
+        await network.disconnect(PeerId(owner.inside.network.peer_id), "a cut wire")
+        (again,) = await ask_at_once(network, owner, ask_now(), 1)
+        assert again is not None
+        assert again.reply is Reply.WAITING
+        await trio.sleep(5)
+        (again,) = await ask_at_once(network, owner, ask_now(), 1)
+        assert again is not None
+        assert again.reply is Reply.LISTED
+    assert uses_left(owner) == USES - 2
 
 
 @pytest.mark.cluster(n=2)
