@@ -12,7 +12,11 @@ for a node with whom it is connected:
   say; in a small graph each member may have some;
 * who says it has no other is believed once for each member, so it takes one entry in the roster to stay for that;
 * a quarter of the room is for those who have been here longest, and a quarter for those this node dialled itself,
-  drawn by lot, though they have others: all who come later together do not cut it off from these.
+  drawn by lot, though they have others: all who come later together do not cut it off from these;
+* room is divided by graph (`net/shares.py`): but for further peers, nobody is left in a graph that has not more than
+  its share, and who is left is of the graph that is over it most. The owner of a graph lists any number of keys, and
+  says for each that it has no other or that the graph is small, so beyond seven eighths of all connections of the
+  node that protects nobody whose graphs are over their share.
 
 Pure: time and lists are arguments.
 """
@@ -24,16 +28,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from p2pmem_protocol.names import GraphId
+
 from p2pmem.net.limits import PeerLimits
 from p2pmem.net.seam import PeerId
+from p2pmem.net.shares import first_of_each, over_share, share_of
 
 KEPT_PART: Final = 4
-"""One part of so many of the room is for the longest here, and one for those that were dialled."""
+"""One part of so many of a graph's room is for the longest here, and one for those that were dialled."""
+SPARE_PART: Final = 8
+"""One connection of so many is for others than those who say that they have none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A connected peer of a member. `member`: any one name for whoever answers for it. `reaches`: with how many members
+    """A connected peer of a member. `member`: any one name for whoever answers for it. `graphs`: those that we share
+    with it. `reaches`: with how many members
     it says it is connected, us among them, in that graph of those we share where these are fewest; an unknown list
     counts as empty. `in_small`: it shares a graph in which everybody is connected with everybody. `since_s`: when it
     came."""
@@ -42,6 +52,7 @@ class Neighbour:
     member: str
     reaches: int
     since_s: float
+    graphs: frozenset[GraphId] = frozenset()
     dialled: bool = False
     in_small: bool = False
 
@@ -64,14 +75,19 @@ def whom_to_leave(neighbours: Sequence[Neighbour], room: int, limits: PeerLimits
         return None
     if further := further_peers(neighbours, limits):
         return further[0]
+    over = over_share([it.graphs for it in neighbours], room)
+    crowded = [(by, it) for by, it in zip(over, neighbours, strict=True) if by > 0]
     newest = _by_age(neighbours)[-1]
-    kept = _kept(neighbours, room // KEPT_PART)
+    kept = _kept(neighbours, room)
     judged = [
-        it
-        for it in neighbours
+        (by, it.reaches, it.since_s, it.peer)
+        for by, it in crowded
         if it.has_others and it.peer not in kept and (it is newest or now_s - it.since_s >= limits.member_hold_off_s)
     ]
-    return max(judged, key=lambda it: (it.reaches, it.since_s, it.peer)).peer if judged else None
+    all_places = limits.network.connections_max
+    if not judged and len(neighbours) > all_places - all_places // SPARE_PART:
+        judged = [(by, it.reaches, it.since_s, it.peer) for by, it in crowded]
+    return max(judged)[-1] if judged else None
 
 
 def further_peers(neighbours: Iterable[Neighbour], limits: PeerLimits) -> list[PeerId]:
@@ -94,11 +110,17 @@ def _by_age(neighbours: Iterable[Neighbour]) -> list[Neighbour]:
     return sorted(neighbours, key=lambda it: (it.since_s, it.peer))
 
 
-def _kept(neighbours: Iterable[Neighbour], part: int) -> set[PeerId]:
-    """Who stays though he has others: so many that were here first, and so many of those that we dialled."""
+def _kept(neighbours: Sequence[Neighbour], room: int) -> set[PeerId]:
+    """Who stays though he has others: in each graph so many that were here first, and so many that we dialled."""
     others = _by_age(it for it in neighbours if it.has_others)
     dialled = [it for it in others if it.dialled]
-    return {it.peer for it in (*others[:part], *dialled[:part])}
+    part = share_of([it.graphs for it in neighbours], room) // KEPT_PART
+    return {
+        it.peer
+        for some in (others, dialled)
+        for it, is_first in zip(some, first_of_each([it.graphs for it in some], part), strict=True)
+        if is_first
+    }
 
 
 def how_many_to_dial(limits: PeerLimits, members: int, connected: int) -> int:

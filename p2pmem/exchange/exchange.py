@@ -453,11 +453,11 @@ class Exchange:
         ]
         return (*self._announce(), *theirs)
 
-    def hear_of(self, address: str) -> None:
+    def hear_of(self, address: str, graph: GraphId | None = None) -> None:
         """Somebody says that a peer is there: dial it, within the bounds of hearsay; hello decides what it is."""
         if may_dial_on_hearsay(address, self._announce()):
             with suppress(MisuseError):
-                self.dialer.hear(address)
+                self.dialer.hear(address, graph)
 
     async def _meet(self, session: Session, graph: GraphId) -> None:
         """Learn whom else the peer is connected to, and dial as many of them as are wanted."""
@@ -468,7 +468,7 @@ class Exchange:
         for address in addresses:
             if len((self.dialer.wanted() | self._network.connected()) - dialled) >= more:
                 break
-            self.hear_of(address)
+            self.hear_of(address, graph)
         member, address = self._sessions.member_of(session), self._met_at(session.peer)
         if member is not None and address:
             await self._met(graph, member, session.peer, address)

@@ -90,6 +90,7 @@ class Parting:
             member=str(member) if member is not None else peer,
             reaches=min((self._list_length(peer, graph) for graph in streamed), default=0),
             since_s=self._since[peer],
+            graphs=shared,
             dialled=session.opened_by_us,
             in_small=any(self._holdings.member_count(graph) <= self._limits.members_all_max for graph in shared),
         )

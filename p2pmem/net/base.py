@@ -15,12 +15,13 @@ from p2pmem.net.room import Origin, who_gives_way
 from p2pmem.net.seam import (
     Gate,
     Handler,
-    IsKnown,
     NetworkLimits,
     NetworkStatistics,
     PeerEvent,
     PeerEventKind,
     PeerId,
+    Standing,
+    StandingOf,
     Stream,
     check_protocol_name,
 )
@@ -68,7 +69,7 @@ class NetworkBase(Generic[C]):
         self._peer_id = peer_id
         self._handlers: dict[str, Handler] = {}
         self._gate: Gate | None = None
-        self._is_known: IsKnown = _nobody
+        self._standing_of: StandingOf = _nobody
         self._connections: dict[PeerId, list[C]] = {}
         self._dialling: dict[PeerId, trio.Lock] = {}
         self._events = PeerEvents()
@@ -86,8 +87,8 @@ class NetworkBase(Generic[C]):
     def set_gate(self, gate: Gate) -> None:
         self._gate = gate
 
-    def set_known(self, is_known: IsKnown) -> None:
-        self._is_known = is_known
+    def set_standing(self, standing_of: StandingOf) -> None:
+        self._standing_of = standing_of
 
     def connected(self) -> frozenset[PeerId]:
         return frozenset(self._connections)
@@ -136,12 +137,12 @@ class NetworkBase(Generic[C]):
         return self.limit_reached(peer, origin) if admits(self._gate, peer, where) else "gate"
 
     def _make_room(self, peer: PeerId, origin: Origin) -> str | None:
-        """The same for one that dialled us; where only room is wanting, a stranger's connection ends for it."""
+        """The same for one that dialled us; where only room is wanting, another's connection ends for it."""
         while (why_not := self._why_not(peer, origin)) is not None and why_not in _NO_ROOM:
             inbound = [connection for connection in self.all_connections() if connection.inbound]
             if why_not == "connections-per-address":
                 inbound = [connection for connection in inbound if connection.origin.narrow == origin.narrow]
-            gone = who_gives_way(inbound, self._is_known)
+            gone = who_gives_way(inbound, self._standing_of, peer)
             if gone is None:
                 break
             self.counters.refuse(why_not)
@@ -173,9 +174,9 @@ class NetworkBase(Generic[C]):
             )
 
 
-def _nobody(peer: PeerId) -> bool:
-    """Before we are told who is known."""
-    return False
+def _nobody(peer: PeerId) -> Standing | None:
+    """Before we are told who is a member's."""
+    return None
 
 
 def _event(connection: Connected, kind: PeerEventKind) -> PeerEvent:

@@ -20,6 +20,7 @@ from typing import Final
 
 import trio
 from p2pmem_protocol.errors import MisuseError, OutsideError, RefusedError
+from p2pmem_protocol.names import GraphId
 
 from p2pmem.net.greet import NotWelcomeError
 from p2pmem.net.limits import PeerLimits
@@ -38,6 +39,8 @@ UNANSWERED_DIALS: Final = 3
 class _Target:
     addresses: list[str]
     wanted: bool
+    graph: GraphId | None = None
+    """For which it was heard of."""
     heard: set[str] = field(default_factory=set)
     """Those of the addresses that somebody said and nobody has seen yet: where they lead is looked at first."""
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
@@ -97,14 +100,15 @@ class Dialer:
         """
         return self._add(address, wanted=True)
 
-    def hear(self, address: str, *, met_before: bool = False) -> PeerId:
+    def hear(self, address: str, graph: GraphId | None = None, *, met_before: bool = False) -> PeerId:
         """The same for an address that another member told us. Raises as `want`, and when too many are such.
 
-        `met_before`: the peer was reached there once.
+        `graph`: whose member is said to be there, if anything is said of it. `met_before`: the peer was reached there
+        once.
         """
-        return self._add(address, wanted=False, met_before=met_before)
+        return self._add(address, wanted=False, graph=graph, met_before=met_before)
 
-    def _add(self, address: str, *, wanted: bool, met_before: bool = False) -> PeerId:
+    def _add(self, address: str, *, wanted: bool, graph: GraphId | None = None, met_before: bool = False) -> PeerId:
         _, peer = peer_of_address(address, None)
         if peer == self._network.peer_id:
             raise MisuseError(f"{address} is this node's own address")
@@ -112,7 +116,8 @@ class Dialer:
         if target is None:
             heard = set() if wanted or met_before else {address}
             answered_at = address if met_before else ""
-            return self._begin(peer, _Target([address], wanted, heard, reached=met_before, answered_at=answered_at))
+            target = _Target([address], wanted, graph, heard, reached=met_before, answered_at=answered_at)
+            return self._begin(peer, target)
         is_news = wanted or address not in target.addresses
         if wanted or not target.wanted:
             # Hearsay does not displace an address that somebody here gave.
@@ -136,23 +141,24 @@ class Dialer:
         if len(self._targets) >= self._limits.wanted_peers_max:
             raise MisuseError(f"{self._limits.wanted_peers_max} peers are wanted already")
         if not target.wanted:
-            self._make_room()
+            self._make_room(target.graph)
         self._targets[peer] = target
         if self._nursery is not None:
             self._nursery.start_soon(self._keep, peer, target)
         return peer
 
-    def _make_room(self) -> None:
-        """For one more that was only heard of. Who did not answer most often in a row is given up, if that is often;
-        else who never answered, and had the time to (whoever says addresses that swallow what is sent there fills no
-        place for long); else whom there is to spare."""
+    def _make_room(self, graph: GraphId | None) -> None:
+        """For one more that was only heard of, in this graph. Who did not answer most often in a row is given up, if
+        that is often; else who never answered, and had the time to (whoever says addresses that swallow what is sent
+        there fills no place for long); else whom there is to spare; else the newest of the graph that has
+        most, if this one has fewer: whoever owns a graph can list, and run, any number of peers."""
         heard = [peer for peer, it in self._targets.items() if not it.wanted]
         if len(heard) < self._limits.heard_peers_max:
             return
         away = [peer for peer in heard if peer not in self._network.connected()]
         worst = max(away, key=lambda peer: self._targets[peer].failures, default=None)
         if worst is None or self._targets[worst].failures < self._limits.heard_failures_max:
-            worst = self._never_answered(away) or self._spare(heard)
+            worst = self._never_answered(away) or self._spare(heard) or self._of_fullest(heard, graph)
         if worst is None:
             raise MisuseError(f"{len(heard)} peers are dialled already that were only heard of")
         self.unwant(worst)
@@ -162,6 +168,13 @@ class Dialer:
         until_s = trio.current_time() - HEARD_S_MIN
         never = [peer for peer in away if not (it := self._targets[peer]).reached and it.since_s <= until_s]
         return min(never, key=lambda peer: self._targets[peer].since_s, default=None)
+
+    def _of_fullest(self, heard: Iterable[PeerId], graph: GraphId | None) -> PeerId | None:
+        by_graph: dict[GraphId | None, list[PeerId]] = {graph: []}
+        for peer in heard:
+            by_graph.setdefault(self._targets[peer].graph, []).append(peer)
+        fullest = max(by_graph.values(), key=len)
+        return fullest[-1] if len(fullest) > len(by_graph[graph]) + 1 else None
 
     def unwant(self, peer: PeerId) -> None:
         """Dial it no more. A connection that stands is left alone."""

@@ -373,7 +373,7 @@ class Libp2pNetwork(NetworkBase[Libp2pConnection]):
             await trio.sleep(limit_s / _SILENT_LOOKS)
             for connection in self.all_connections():
                 silent_s = trio.current_time() - connection.since_s
-                if not connection.inbound or connection.streams_open or self._is_known(connection.peer):
+                if not connection.inbound or connection.streams_open or self._standing_of(connection.peer):
                     continue
                 if silent_s >= limit_s and not connection.ended:
                     connection.refuse("silent", f"no stream for {limit_s:g} s")

@@ -75,7 +75,11 @@ class PeerLimits:
     """The same for a node with addresses that others can dial: they depend on it."""
     peers_of_member_max: int = 4
     """So many peers of one member a node without room stays connected with where they share a small graph; in a large
-    one with one."""
+    one with one. As many are known as a member's (`known.py`), and kept beyond a restart (`services/met.py`)."""
+    known_members_max: int = 10_000
+    """Members whose peers are known: the members of ten full rosters."""
+    met_peers_of_graph_max: int = 128
+    """Peers of a graph that are kept beyond a restart, those met last."""
     member_hold_off_s: float = 60.0
     """Who was left is not connected again for so long, and who has just come is not left."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -20,7 +20,7 @@ from p2pmem_protocol.errors import MisuseError, Penalty, Reason, RefusedError
 from p2pmem.net.faults import Faults
 from p2pmem.net.limits import PeerLimits
 from p2pmem.net.room import origin_of_address
-from p2pmem.net.seam import IsKnown, Network, PeerId
+from p2pmem.net.seam import Network, PeerId
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class Penalties:
         bans: Bans,
         clock: Clock,
         limits: PeerLimits | None = None,
-        is_known: IsKnown = lambda peer: False,
+        is_known: Callable[[PeerId], bool] = lambda peer: False,
     ) -> None:
         """`is_known`: whether a peer is a member's."""
         self._network = network

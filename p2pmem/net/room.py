@@ -4,11 +4,15 @@ To refuse the newcomer would let whoever comes first keep out all others, with c
 newcomer gets a place, and somebody loses his. Who that is must not be for the newcomer to choose, nor for somebody who
 wants to be taken for another:
 
-* **A member never loses its place to a stranger.** Members are peers that have proven, in hello, that they speak for
-  somebody whom a graph of ours lists: now, or before in so far as it is still listed. Hello comes after the connection,
-  so a member that was never here is a stranger for its first second. Of one member some few peers count (`known.py`):
-  who has one key can make any number of peers. A second connection of a member's peer is no place that it keeps: it
-  goes where there is no stranger to go.
+* **A member keeps its place while strangers hold more than an eighth of all.** Members are peers that have proven, in
+  hello, that they speak for somebody whom a graph of ours lists: now, or before in so far as it is still listed. Hello
+  comes after the connection, so a member that was never here is a stranger for its first second. Of one member some few
+  peers count (`known.py`): who has one key can make any number of peers. A second connection of a member's peer is no
+  place that it keeps: it goes where there is no stranger to go.
+* **Members cannot fill the last eighth**, for else nobody who was not here yet could come to say who he is. Who of them
+  gives way for it is of the context graph that is over its share most (`shares.py`), and of these, one whose member has
+  most peers here, the newest. So whoever owns one graph, and lists a thousand keys of his own, has what places nobody
+  else needs, and never those of members of another graph that are no more than its share.
 * **Of strangers, one at the address that holds most places loses his**: an IPv4 address, a /64 in IPv6, and of those a
   /48 first, which is what anybody gets for nothing. So an attacker can only take the places of his own addresses, until
   he has more addresses than there are places. Then strangers crowd each other out, the oldest first, and a stranger has
@@ -31,12 +35,14 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from typing import Final, Protocol, TypeVar
 
-from p2pmem.net.seam import PeerId
+from p2pmem.net.seam import PeerId, Standing, StandingOf
+from p2pmem.net.shares import over_share
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,8 @@ class Origin:
 
 
 NOWHERE: Final = Origin("", "")
+STRANGERS_PART: Final = 8
+"""One place of so many is for who has not proven yet whose node he is."""
 
 
 def origin_of(host: str) -> Origin:
@@ -91,14 +99,32 @@ I = TypeVar("I", bound=Inbound)  # noqa: E741
 T = TypeVar("T")
 
 
-def who_gives_way(inbound: Iterable[I], is_known: Callable[[PeerId], bool]) -> I | None:
-    """The connection that ends for a newcomer's; None when only members are here, with one connection each."""
+def who_gives_way(inbound: Iterable[I], standing_of: StandingOf, newcomer: PeerId) -> I | None:
+    """The connection that ends for a newcomer's, where all places are taken; None when it is the newcomer who does not
+    get one: members have what is theirs, with one connection each, and he is none whose graph has less."""
     here = list(inbound)
-    fullest = at_the_fullest([it for it in here if not is_known(it.peer)], lambda it: it.origin)
-    if not fullest:
-        held_by = Counter(it.peer for it in here)
-        fullest = [it for it in here if held_by[it.peer] > 1]
-    return min(fullest, key=lambda it: (it.streams_open > 0, it.since_s), default=None)
+    standing = {peer: who for peer in (newcomer, *(it.peer for it in here)) if (who := standing_of(peer)) is not None}
+    kept = len(here) - len(here) // STRANGERS_PART
+    goes = at_the_fullest([it for it in here if it.peer not in standing], lambda it: it.origin)
+    if not goes or len(standing) > kept:
+        held_by = Counter((newcomer, *(it.peer for it in here)))
+        goes = [it for it in here if it.peer in standing and held_by[it.peer] > 1]
+        if not goes and len(standing) > kept:
+            return _of_the_graph_most_over(here, standing, kept)
+    return min(goes, key=lambda it: (it.streams_open > 0, it.since_s), default=None)
+
+
+def _of_the_graph_most_over(here: list[I], standing: Mapping[PeerId, Standing], places: int) -> I | None:
+    """One of these, or None for somebody who is not here yet."""
+    connections = {it.peer: it for it in here}
+    over = dict(zip(standing, over_share([it.graphs for it in standing.values()], places), strict=True))
+    peers_of = Counter(it.member for it in standing.values())
+
+    def rank(peer: PeerId) -> tuple[int, int, float]:
+        since_s = connections[peer].since_s if peer in connections else inf
+        return over[peer], peers_of[standing[peer].member], since_s
+
+    return connections.get(max(standing, key=rank))
 
 
 def at_the_fullest(places: Iterable[T], origin: Callable[[T], Origin]) -> list[T]:

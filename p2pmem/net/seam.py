@@ -201,8 +201,17 @@ Gate: TypeAlias = Callable[[PeerId, str], bool]
 `room.Origin.wide` has it, or an empty one where we dial. Must not block. One that raises lets nobody in."""
 
 
-IsKnown: TypeAlias = Callable[[PeerId], bool]
-"""Whether a peer is the node of a member: its connections are kept when room for others is made. Must not block."""
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Whose node a peer is: any one name for the member, and in which context graphs, any names for these."""
+
+    member: str
+    graphs: frozenset[bytes]
+
+
+StandingOf: TypeAlias = Callable[[PeerId], Standing | None]
+"""How a peer stands: None for a stranger. A member's connections are kept when room for others is made. Must not
+block."""
 
 
 class Network(Protocol):
@@ -227,8 +236,8 @@ class Network(Protocol):
     def set_gate(self, gate: Gate) -> None:
         """Let `gate` decide who may be connected, from now on. Peers already connected stay; see `disconnect`."""
 
-    def set_known(self, is_known: IsKnown) -> None:
-        """Say who is known, from now on; until then nobody is. See `room.py` for what that is good for."""
+    def set_standing(self, standing_of: StandingOf) -> None:
+        """Say who is a member's, from now on; until then nobody is. See `room.py` for what that is good for."""
 
     async def connect(self, address: str, *, expected: PeerId | None) -> PeerId:
         """Make sure a connection to the peer at `address` stands, and return who it is. Connected already: at once.

@@ -11,7 +11,7 @@ streams; the one that the peer with the lower id opened stays.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,7 +29,7 @@ from p2pmem.net.greet import NotWelcomeError, greet_as_listener, greet_as_opener
 from p2pmem.net.known import KnownPeers
 from p2pmem.net.limits import PeerLimits
 from p2pmem.net.room import origin_of_address
-from p2pmem.net.seam import Network, PeerId, Stream
+from p2pmem.net.seam import Network, PeerId, Standing, Stream
 
 log = logging.getLogger(__name__)
 
@@ -120,14 +120,14 @@ class Sessions:
         self._serve = serve
         self._penalise = penalise
         self._open: dict[PeerId, _Open] = {}
-        self._known = KnownPeers()
+        self._known = KnownPeers(limits, self._open.__contains__)
         self._said_again_ms = -SOON_MS
         self._last_seen_ms: dict[Address, int] = {}  # of those who went, the longest ago first
 
     def start(self) -> None:
         """From now on, answer who opens a member stream."""
         self._network.set_handler(MEMBER_PROTOCOL, self._listen)
-        self._network.set_known(self.is_known)
+        self._network.set_standing(self.standing_of)
 
     def get(self, peer: PeerId) -> Session | None:
         found = self._open.get(peer)
@@ -152,6 +152,20 @@ class Sessions:
         member = self._known.member_of(peer)
         return member is not None and self._is_listed(member)
 
+    def standing_of(self, peer: PeerId) -> Standing | None:
+        """Whose node it is, and in which graphs, if it is known."""
+        member = self._known.member_of(peer)
+        if member is None or not self._is_listed(member):
+            return None
+        session = self.get(peer)
+        names = {member} | (self.names_of(session.speakers, peer) if session is not None else set())
+        return Standing(str(member), frozenset(self._listed_in(names)))
+
+    def _listed_in(self, names: Collection[Address]) -> Iterator[GraphId]:
+        for graph in self._membership.graphs_with_head():
+            if any(self._membership.is_member(graph, name) for name in names):
+                yield graph
+
     def _is_listed(self, name: Address) -> bool:
         return any(self._membership.is_member(graph, name) for graph in self._membership.graphs_with_head())
 
@@ -175,12 +189,7 @@ class Sessions:
         return self._shared(session.speakers, session.peer)
 
     def _shared(self, speakers: Speakers, peer: PeerId) -> frozenset[GraphId]:
-        names = self.names_of(speakers, peer)
-        return frozenset(
-            graph
-            for graph in self._membership.graphs_with_head()
-            if any(self._membership.is_member(graph, name) for name in names)
-        )
+        return frozenset(self._listed_in(self.names_of(speakers, peer)))
 
     def graphs_with_head(self) -> tuple[GraphId, ...]:
         """All graphs of this node in which anything can be judged."""
@@ -286,12 +295,7 @@ class Sessions:
 
     def _proof_for(self, speakers: Speakers, peer: PeerId) -> Proof | None:
         """Only those of our agents that share a graph with the opener's."""
-        names = self.names_of(speakers, peer)
-        shared = [
-            graph
-            for graph in self._membership.graphs_with_head()
-            if any(self._membership.is_member(graph, name) for name in names)
-        ]
+        shared = self._shared(speakers, peer)
         delegations = self._papers.delegations()
 
         def shares(agent: Address) -> bool:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import random
 import sqlite3
 from contextlib import suppress
-from typing import Final
 
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.names import Address, GraphId
@@ -21,10 +20,6 @@ from p2pmem.ledger.ledger import Ledger
 from p2pmem.net.dialer import Dialer
 from p2pmem.net.limits import PeerLimits
 from p2pmem.net.seam import PeerId
-
-PEERS_OF_MEMBER_MAX: Final = 4
-"""Of each member and graph, those met last."""
-PEERS_OF_GRAPH_MAX: Final = 128
 
 
 class MetMembers:
@@ -45,7 +40,7 @@ class MetMembers:
             return
         peers.pop(peer, None)
         peers[peer] = address
-        gone = next(iter(peers)) if len(peers) > PEERS_OF_MEMBER_MAX else None
+        gone = next(iter(peers)) if len(peers) > self._limits.peers_of_member_max else None
         if gone is not None:
             del peers[gone]
         now_ms = self._ledger.clock.now_ms()
@@ -58,7 +53,7 @@ class MetMembers:
             connection.execute(
                 "DELETE FROM peer_address WHERE graph = ?1 AND peer NOT IN "
                 "(SELECT peer FROM peer_address WHERE graph = ?1 ORDER BY seen_ms DESC, peer LIMIT ?2)",
-                (graph, PEERS_OF_GRAPH_MAX),
+                (graph, self._limits.met_peers_of_graph_max),
             )
 
         await self._ledger.database.write(write, owed=True)
@@ -70,7 +65,7 @@ class MetMembers:
             count = min(self._limits.members_all_max - 1, len(addresses))
             for address in self._chance.sample(addresses, count):
                 with suppress(MisuseError):  # of more graphs than there is room for, some are left to the others
-                    self._dialer.hear(address, met_before=True)
+                    self._dialer.hear(address, graph, met_before=True)
 
     def _addresses(self, graph: GraphId) -> list[str]:
         sql = "SELECT DISTINCT address FROM peer_address WHERE graph = ? ORDER BY address"

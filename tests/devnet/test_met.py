@@ -12,9 +12,10 @@ from p2pmem_protocol.names import Address
 from p2pmem.net.dialer import Dialer
 from p2pmem.net.limits import PeerLimits
 from p2pmem.net.seam import PeerId
-from p2pmem.services.met import PEERS_OF_GRAPH_MAX, PEERS_OF_MEMBER_MAX, MetMembers
+from p2pmem.services.met import MetMembers
 
 TWO = pytest.mark.cluster(n=2)
+LIMITS = PeerLimits(met_peers_of_graph_max=9)
 
 
 def kept(node: ClusterNode) -> set[str]:
@@ -62,17 +63,17 @@ async def test_who_was_met_before_a_restart_is_dialled_as_hearsay(cluster: Clust
 async def test_of_a_member_few_peers_are_kept_and_of_a_graph_a_bounded_number(cluster: Cluster) -> None:
     ada, _ = cluster.nodes
     (graph,) = ada.inside.ledger.graphs
-    met = MetMembers(ada.inside.ledger, ada.inside.exchange.dialer, random.Random(1), PeerLimits())
+    met = MetMembers(ada.inside.ledger, ada.inside.exchange.dialer, random.Random(1), LIMITS)
     mallory = Address(bytes(20))
-    for number in range(PEERS_OF_MEMBER_MAX + 3):
+    for number in range(LIMITS.peers_of_member_max + 3):
         await met.remember(graph, mallory, PeerId(f"mallory {number}"), f"/memory/m{number}")
     assert {it for it in kept(ada) if it.startswith("/memory/m")} == {
-        f"/memory/m{number}" for number in range(3, PEERS_OF_MEMBER_MAX + 3)
+        f"/memory/m{number}" for number in range(3, LIMITS.peers_of_member_max + 3)
     }
     await cluster.advance(seconds=1)
-    for number in range(PEERS_OF_GRAPH_MAX):
+    for number in range(LIMITS.met_peers_of_graph_max):
         await met.remember(graph, Address(number.to_bytes(20)), PeerId(f"o{number}"), f"/memory/o{number}")
-    assert kept(ada) == {f"/memory/o{number}" for number in range(PEERS_OF_GRAPH_MAX)}
+    assert kept(ada) == {f"/memory/o{number}" for number in range(LIMITS.met_peers_of_graph_max)}
 
 
 @TWO

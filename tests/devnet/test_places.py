@@ -10,6 +10,7 @@ import trio
 from p2pmem_devnet.cluster import Cluster
 from p2pmem_protocol.errors import OutsideError
 
+from p2pmem.face import NewGraph, NewMember
 from p2pmem.net.limits import PeerLimits
 from p2pmem.net.seam import NetworkLimits
 
@@ -52,6 +53,30 @@ async def test_members_stay_and_new_ones_join_while_strangers_take_all_places(cl
         assert here == {node.inside.network.peer_id for node in (bo, cy, new)}
     asset = await new.share("ex:all ex:is ex:well .")
     await cluster.until_seen(asset, ada, bo, cy)
+
+
+@pytest.mark.cluster(n=1, found=False, limits=PeerLimits(network=NetworkLimits(inbound_connections_max=16)))
+async def test_keys_that_the_owner_of_one_graph_lists_keep_no_member_of_another_out(cluster: Cluster) -> None:
+    (ada,) = cluster.nodes
+    honest = (await ada.face.found(NewGraph("honest"))).graph
+    mallory = await cluster.add("mallory")
+    keys = [await cluster.add(f"key{number}", listens=False) for number in range(16)]
+    listed = tuple(NewMember(str(node.address), ("writer",), node.name) for node in (ada, *keys))
+    graph = (await mallory.face.found(NewGraph("crowd", members=listed))).graph
+    await ada.face.join(await mallory.face.invite(graph, roles=(), uses=1, life_ms=1), label="ada")
+    invite = await ada.face.invite(graph, roles=(), uses=1, life_ms=1)
+    for key in keys:
+        with suppress(OutsideError):
+            await key.face.join(invite, label=key.name)
+    await cluster.advance(minutes=2)
+    assert ada.inside.network.statistics().inbound_connections >= 14
+    laptops = [await cluster.add(name, listens=False) for name in ("bo", "cy", "dan")]
+    invite = await ada.face.invite(honest, roles=("writer",), uses=3, life_ms=600_000)
+    for laptop in laptops:
+        await laptop.face.join(invite, label=laptop.name)
+    await cluster.advance(minutes=5)
+    here = {it.peer for it in ada.inside.services.sessions.all()}
+    assert here >= {laptop.inside.network.peer_id for laptop in laptops}
 
 
 @pytest.mark.cluster(n=4)

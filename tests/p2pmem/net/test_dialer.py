@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 import trio
 from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.names import GraphId
 from trio.testing import MockClock
 
 from p2pmem.net.dialer import HEARD_S_MIN, Dialer
@@ -207,6 +208,28 @@ async def test_of_peers_and_of_hearsay_only_so_many_are_dialled(clock: MockClock
         for bad in ("nonsense", "/memory/x", f"/memory/me/p2p/{me.peer_id}"):
             with pytest.raises(MisuseError):
                 dialer.hear(bad)
+
+
+async def test_who_was_heard_of_in_the_graph_that_has_most_gives_way_to_somebody_of_another(clock: MockClock) -> None:
+    del clock
+    fabric = MemoryFabric(seed=5)
+    honest, other = GraphId(b"g" * 32), GraphId(b"h" * 32)
+
+    def at(name: str) -> str:
+        return f"/memory/{name}/p2p/{fabric.peer_id_of(name)}"
+
+    async with fabric.network("me") as me:
+        dialer = Dialer(me, Meetings(fabric, "me"), random.Random(9), PeerLimits(heard_peers_max=4))
+        for name in "abcd":
+            dialer.hear(at(name), other)
+        with pytest.raises(MisuseError, match="only heard of"):
+            dialer.hear(at("e"), other)
+        for name in "xy":
+            dialer.hear(at(name), honest)
+        assert dialer.wanted() == {fabric.peer_id_of(name) for name in "abxy"}
+        for graph in (honest, other):
+            with pytest.raises(MisuseError, match="only heard of"):
+                dialer.hear(at("z"), graph)
 
 
 async def test_of_hearsay_that_fills_all_room_what_does_not_answer_gives_way_and_what_is_connected_does_not(

@@ -14,13 +14,13 @@ from p2pmem_jobs import SystemClock
 from p2pmem_protocol.errors import Reason, RefusedError
 from p2pmem_protocol.names import Address
 
-from p2pmem.net.known import MEMBERS_MAX, PEERS_OF_ONE_MAX, KnownPeers
+from p2pmem.net.known import KnownPeers
 from p2pmem.net.libp2p_host import Libp2pNetwork
 from p2pmem.net.limits import PeerLimits
 from p2pmem.net.memory import MemoryFabric
 from p2pmem.net.penalties import Penalties
-from p2pmem.net.room import Origin, origin_of, who_gives_way
-from p2pmem.net.seam import NetworkLimits, PeerId, PeerUnreachableError
+from p2pmem.net.room import STRANGERS_PART, Origin, origin_of, who_gives_way
+from p2pmem.net.seam import NetworkLimits, PeerId, PeerUnreachableError, Standing
 from p2pmem.net.secure import Identity, SecureChannel, secure_outbound
 from tests.attacks.raw import DATA, FIN, frame, negotiate
 
@@ -29,6 +29,12 @@ from .helpers import until
 from .test_penalties import Kept
 
 FEW = NetworkLimits(inbound_connections_max=12, connections_per_address_max=8)
+NEW = PeerId("? new 0")
+MEMBER = Standing("member", frozenset({b"graph"}))
+
+
+def all_members(peer: PeerId) -> Standing:
+    return Standing(peer, frozenset({b"graph"}))
 
 
 async def crowd(network: Libp2pNetwork, host: str, count: int) -> list[SecureChannel]:
@@ -60,7 +66,7 @@ async def test_silent_connections_from_two_addresses_on_all_places_keep_nobody_o
 async def test_a_member_and_a_single_stranger_stay_while_two_addresses_take_all_they_can_get() -> None:
     member, stranger = Identity(os.urandom(32)), Identity(os.urandom(32))
     async with victim(FEW) as network:
-        network.set_known(lambda peer: peer == member.peer_id)
+        network.set_standing(lambda peer: MEMBER if peer == member.peer_id else None)
         # The member is at the address of an attacker, is idle, and was here first.
         ours = await secured(network, member, local_address="127.0.0.2")
         theirs = await secured(network, stranger, local_address="127.0.0.4")
@@ -94,7 +100,7 @@ async def test_to_open_streams_does_not_save_a_crowd_from_somebody_idle_at_anoth
 
 async def test_where_only_members_are_a_newcomer_is_refused() -> None:
     async with victim(NetworkLimits(inbound_connections_max=2)) as network:
-        network.set_known(lambda peer: True)
+        network.set_standing(all_members)
         async with closing(*await crowd(network, "127.0.0.2", 2)):
             await until(lambda: network.statistics().inbound_connections == 2)
             before = network.connected()
@@ -105,7 +111,7 @@ async def test_where_only_members_are_a_newcomer_is_refused() -> None:
 async def test_where_only_members_are_the_further_connections_of_one_peer_give_way() -> None:
     greedy, other = Identity(os.urandom(32)), Identity(os.urandom(32))
     async with victim(NetworkLimits(inbound_connections_max=4)) as network:
-        network.set_known(lambda peer: True)
+        network.set_standing(all_members)
         idle, busy, third = [await secured(network, greedy) for _ in range(3)]
         async with closing(idle, busy, third, await secured(network, other)):
             await busy.write(negotiate(1, "/echo/1"))
@@ -137,7 +143,7 @@ async def test_who_is_not_let_in_takes_nobodys_place() -> None:
 async def test_a_stranger_without_a_stream_has_limited_time_and_a_member_has_not() -> None:
     member, stranger = Identity(os.urandom(32)), Identity(os.urandom(32))
     async with victim(NetworkLimits(silent_timeout_s=0.3)) as network:
-        network.set_known(lambda peer: peer == member.peer_id)
+        network.set_standing(lambda peer: MEMBER if peer == member.peer_id else None)
         idle, busy, silent = await secured(network, member), await secured(network, stranger), await secured(network)
         async with closing(idle, busy, silent):
             await busy.write(negotiate(1, "/echo/1"))
@@ -202,7 +208,8 @@ async def test_in_memory_too_a_stranger_gives_way_and_a_member_does_not() -> Non
     fabric, limits = MemoryFabric(seed=1), NetworkLimits(inbound_connections_max=2)
     async with fabric.network("victim", limits=limits) as network, trio.open_nursery() as nursery:
         (address,) = network.addresses()
-        network.set_known(lambda peer: peer in {fabric.peer_id_of("member"), fabric.peer_id_of("friend")})
+        members = {fabric.peer_id_of("member"), fabric.peer_id_of("friend")}
+        network.set_standing(lambda peer: MEMBER if peer in members else None)
 
         async def come(name: str, task_status: trio.TaskStatus[None]) -> None:
             async with fabric.network(name) as here:
@@ -254,7 +261,7 @@ HERE = st.builds(
 
 @given(st.lists(HERE, max_size=12))
 def test_whoever_gives_way_is_no_member_while_a_stranger_is_here_and_nobody_else_holds_more(here: list[Here]) -> None:
-    gone = who_gives_way(here, lambda peer: peer == "a")
+    gone = who_gives_way(here, lambda peer: MEMBER if peer == "a" else None, NEW)
     strangers = [it for it in here if it.peer != "a"]
     if not strangers:
         assert gone in (here if len(here) > 1 else [None]), "of one member's connections one too many"
@@ -274,20 +281,108 @@ def test_whoever_gives_way_is_no_member_while_a_stranger_is_here_and_nobody_else
 def test_the_addresses_of_one_provider_count_together() -> None:
     many = [Here(PeerId(f"p{n}"), origin_of(f"2001:db8:0:{n:x}::1"), 1, 0.0) for n in range(5)]
     single = Here(PeerId("idle"), origin_of("2001:db8:1::1"), 0, 0.0)
-    assert who_gives_way([single, *many], lambda peer: False) in many
+    assert who_gives_way([single, *many], lambda peer: None, NEW) in many
 
 
 def test_of_a_member_the_newest_peers_are_known_and_of_members_the_newest() -> None:
-    known, member = KnownPeers(), Address(bytes(20))
-    peers = [PeerId(f"peer {n}") for n in range(PEERS_OF_ONE_MAX + 1)]
+    limits, here = PeerLimits(peers_of_member_max=3, known_members_max=5), set[PeerId]()
+    known, member = KnownPeers(limits, here.__contains__), Address(bytes(20))
+    peers = [PeerId(f"peer {n}") for n in range(4)]
     for peer in (*peers[:-1], peers[0], peers[-1]):
         known.note(peer, member)
     assert [peer for peer in peers if known.member_of(peer) == member] == [peers[0], *peers[2:]]
     known.note(peers[0], Address(b"\1" * 20))
     assert known.member_of(peers[0]) == Address(b"\1" * 20)
-    for number in range(1, MEMBERS_MAX - 1):
+    for number in range(1, 4):
         known.note(PeerId(f"other {number}"), Address(number.to_bytes(20)))
     assert known.member_of(peers[-1]) == member
     known.note(PeerId("one more"), Address(b"\2" * 20))
     assert known.member_of(peers[-1]) is None
     assert known.member_of(PeerId("one more")) == Address(b"\2" * 20)
+    # Whoever is here stays known, however many members come after it.
+    here.add(peers[0])
+    for number in range(100):
+        known.note(PeerId(f"key {number}"), Address((1000 + number).to_bytes(20)))
+    assert known.member_of(peers[0]) == Address(b"\1" * 20)
+    assert known.member_of(PeerId("one more")) is None
+
+
+def of(graphs: str, count: int, since_s: float = 0.0, *, member: str = "") -> list[Here]:
+    """Members' peers, each in these graphs of one letter, at an address of its own."""
+    return [
+        Here(
+            PeerId(f"{graphs} {member or graphs + str(number)} {since_s + number:g}"),
+            Origin(f"{graphs}{number}", ""),
+            1,
+            since_s + number,
+        )
+        for number in range(count)
+    ]
+
+
+def standing_of(peer: PeerId) -> Standing | None:
+    graphs, member, _ = peer.split(" ")
+    return Standing(member, frozenset(map(str.encode, graphs))) if graphs != "?" else None
+
+
+def crowded_out(here: list[Here], newcomers: list[Here]) -> list[Here]:
+    """Who is here in the end, where all places are taken at first."""
+    for it in newcomers:
+        gone = who_gives_way(here, standing_of, it.peer)
+        if gone is not None:
+            here = [other for other in here if other is not gone]
+            here.append(it)
+    return here
+
+
+def test_a_thousand_keys_of_the_owner_of_one_graph_leave_the_members_of_another_their_share() -> None:
+    honest, keys = of("g", 60), of("h", 132, 100)
+    assert set(honest) <= set(crowded_out([*honest, *keys], of("h", 1_000, 300)))
+    # All places are theirs: who comes has a place for as long as hello takes, and then is a member.
+    here = of("h", 192)
+    here = crowded_out(here, of("?", 500, 300))
+    assert sum(standing_of(it.peer) is None for it in here) == 192 // STRANGERS_PART
+    for number in range(60):
+        here = crowded_out(here, of("?", 1, 1_000 + number))
+        here = [it for it in here if it.since_s != 1_000 + number]
+        here += of("g", 60)[number : number + 1]
+    here = crowded_out(here, of("?", 500, 2_000))
+    assert sum(it.peer.startswith("g") for it in here) == 60
+    assert len(here) == 192
+
+
+def test_of_the_graph_that_is_over_its_share_the_newest_of_the_member_with_most_peers_goes() -> None:
+    few, many, single = of("h", 2, 50, member="few"), of("h", 3, 0, member="many"), of("h", 10)
+    assert who_gives_way([*few, *many, *single, *of("g", 2, 100)], standing_of, NEW) is many[2]
+
+
+def test_who_comes_as_the_newest_of_the_graph_most_over_its_share_does_not_get_in_and_one_of_another_does() -> None:
+    here = of("h", 16)
+    assert who_gives_way(here, standing_of, of("h", 1, 90)[0].peer) is None
+    assert who_gives_way(here, standing_of, of("g", 1, 90)[0].peer) is here[-1]
+    assert who_gives_way(here, standing_of, here[3].peer) is here[3], "who connects anew does so in its own place"
+
+
+def test_only_an_eighth_of_the_places_is_not_for_members() -> None:
+    strangers, members = of("?", 2), of("g", 14)
+    assert who_gives_way([*strangers, *members], standing_of, NEW) is strangers[0]
+    assert who_gives_way([*strangers[:1], *members, *of("h", 1, 90)], standing_of, NEW) is members[-1]
+
+
+SOME = st.lists(st.sampled_from(["g", "h", "i", "gh", "hi", "ghi", "?"]), min_size=1, max_size=40)
+
+
+@given(SOME)
+def test_nobody_gives_way_in_a_graph_that_is_not_over_its_share(which: list[str]) -> None:
+    here = [of(graphs, number + 1)[number] for number, graphs in enumerate(which)]
+    gone = who_gives_way(here, standing_of, NEW)
+    members = [who for it in here if (who := standing_of(it.peer)) is not None]
+    kept = len(here) - len(here) // STRANGERS_PART
+    if gone is None:
+        assert len(members) == len(here) == kept
+        return
+    who = standing_of(gone.peer)
+    assert (who is None) == (len(members) <= kept)
+    if who is not None:
+        graphs = [graph for it in members for graph in it.graphs]
+        assert all(graphs.count(it) > kept // len(set(graphs)) for it in who.graphs)

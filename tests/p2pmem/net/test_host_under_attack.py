@@ -14,7 +14,7 @@ import trio
 
 from p2pmem.net import multistream
 from p2pmem.net.libp2p_host import Libp2pNetwork
-from p2pmem.net.seam import NetworkLimits, NotSpokenError, PeerUnreachableError, Stream, StreamClosedError
+from p2pmem.net.seam import NetworkLimits, NotSpokenError, PeerUnreachableError, Standing, Stream, StreamClosedError
 from p2pmem.net.secure import Identity
 from p2pmem.net.wire import WireError
 from p2pmem.net.yamux import INITIAL_WINDOW_BYTES
@@ -266,7 +266,7 @@ async def test_one_half_open_socket_past_a_limit_takes_the_place_of_the_oldest(
 async def test_limits_on_connections_hold_at_the_limit_and_one_past_it(limits: NetworkLimits, name: str) -> None:
     same = Identity(os.urandom(32)) if name == "connections-per-peer" else None
     async with victim(limits) as network:
-        network.set_known(lambda peer: True)
+        network.set_standing(lambda peer: Standing(peer, frozenset({b"graph"})))
         channels = [await secured(network, same) for _ in range(3)]
         await until(lambda: network.statistics().connections == 3)
         await until_closed((await secured(network, same)).wire)
