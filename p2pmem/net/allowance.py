@@ -16,12 +16,12 @@ class Allowance:
         self._accounts_max = accounts_max
         self._accounts: OrderedDict[str, tuple[float, float]] = OrderedDict()  # what is left, and when that was so
 
-    def take(self, now_s: float, key: str = "") -> bool:
-        """Take one off the account; False when nothing is left."""
+    def take(self, now_s: float, key: str = "", count: int = 1) -> bool:
+        """Take so many off the account; False, and nothing is taken, when there are not as many left."""
         left, at_s = self._accounts.pop(key, (float(self._per_minute), now_s))
         left = min(left + (now_s - at_s) / _REFILL_S * self._per_minute, self._per_minute)
-        may = left >= 1
-        self._accounts[key] = (left - 1 if may else left, now_s)
+        may = left >= count
+        self._accounts[key] = (left - count if may else left, now_s)
         if len(self._accounts) > self._accounts_max:
             self._accounts.popitem(last=False)
         return may

@@ -48,6 +48,8 @@ OUTPUT_MAX_BYTES: Final = 128 * 1024
 """What may wait for the socket before writers of streams wait."""
 WRITE_BYTES: Final = 64 * 1024
 FLUSH_TIMEOUT_S: Final = 1.0
+WORK_AT_ONCE: Final = 256
+"""Work is accounted for by so much: an honest peer pays nothing for the accounts."""
 
 
 class Libp2pStream:
@@ -233,7 +235,9 @@ class Libp2pConnection:
         limits: NetworkLimits,
         counters: Counters,
         on_stream: Callable[[Libp2pStream], None],
+        may_work: Callable[[Libp2pConnection, int], bool],
     ) -> None:
+        """`may_work` is asked whether the peer may make so much work more (`YamuxSession.take_work`)."""
         self.peer = channel.peer
         self.address = address
         self.inbound = origin is not None
@@ -245,6 +249,8 @@ class Libp2pConnection:
         self._limits = limits
         self._counters = counters
         self._on_stream = on_stream
+        self._may_work = may_work
+        self._work = 0
         self._session = YamuxSession(
             client=not self.inbound,
             window_bytes=limits.window_bytes,
@@ -413,6 +419,12 @@ class Libp2pConnection:
             self._heard_at = trio.current_time()
             for event in self._session.receive_data(data):
                 self._take(event)
+            self._work += self._session.take_work() + self._channel.take_work()
+            if self._work >= WORK_AT_ONCE:
+                if not self._may_work(self, self._work):
+                    self.refuse("work", "more small frames or streams than it may send")
+                    return
+                self._work = 0
             if self._unread_bytes > self._limits.unread_per_connection_max_bytes:
                 self.refuse("unread", "too much content that nobody reads")
                 return

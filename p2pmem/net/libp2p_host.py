@@ -28,12 +28,13 @@ import trio
 from p2pmem_protocol.errors import MisuseError, OutsideError
 
 from p2pmem.net import multistream
+from p2pmem.net.allowance import Allowance
 from p2pmem.net.background import background_nursery
 from p2pmem.net.base import NetworkBase, log_failed_handler
 from p2pmem.net.connection import FLUSH_TIMEOUT_S, Libp2pConnection, Libp2pStream
 from p2pmem.net.identity import ed25519_of_peer_id
 from p2pmem.net.multiaddr import format_tcp, parse_tcp
-from p2pmem.net.room import Origin, at_the_fullest, origin_of
+from p2pmem.net.room import Origin, at_the_fullest, origin_of, origin_of_address
 from p2pmem.net.seam import (
     LimitReachedError,
     NetworkLimits,
@@ -101,6 +102,8 @@ class Libp2pNetwork(NetworkBase[Libp2pConnection]):
         self._bound: list[tuple[str, int]] = []
         self._half_open: dict[_HalfOpen, None] = {}
         """Sockets in their handshake, the oldest first."""
+        self._handshakes = Allowance(self.limits.handshakes_per_address_per_minute, self.limits.accounted_addresses_max)
+        self._work = Allowance(self.limits.work_per_address_per_minute, self.limits.accounted_addresses_max)
         self._serving: Counter[PeerId] = Counter()
         self._nursery: trio.Nursery | None = None
         self._closed = False
@@ -282,6 +285,10 @@ class Libp2pNetwork(NetworkBase[Libp2pConnection]):
                 stream.socket.close()
                 continue
             half_open = _HalfOpen(origin_of(address[0]))
+            if not self._handshakes.take(trio.current_time(), half_open.origin.wide):
+                self._log_refusal("handshakes-per-address", format_tcp(*address))
+                stream.socket.close()
+                continue
             self._make_half_open_room(half_open.origin)
             self._half_open[half_open] = None
             self._nursery.start_soon(self._welcome, stream, half_open, format_tcp(*address))
@@ -355,9 +362,16 @@ class Libp2pNetwork(NetworkBase[Libp2pConnection]):
             limits=self.limits,
             counters=self.counters,
             on_stream=self._serve,
+            may_work=self._may_work,
         )
         self._came(connection)
         self._nursery.start_soon(self._run_connection, connection)
+
+    def _may_work(self, connection: Libp2pConnection, work: int) -> bool:
+        """Of a member by its name, so that nobody else at its address uses up what it may do."""
+        standing = self._standing_of(connection.peer)
+        key = standing.member if standing is not None else origin_of_address(connection.address).wide
+        return self._work.take(trio.current_time(), key, work)
 
     async def _run_connection(self, connection: Libp2pConnection) -> None:
         try:

@@ -74,6 +74,15 @@ class NetworkLimits:
     """Inbound sockets that have not yet proven who they are."""
     half_open_per_address_max: int = 32
     """The same from one IP address, so that one address cannot keep others out."""
+    handshakes_per_address_per_minute: int = 600
+    """Sockets that one IP address (one /48 in IPv6) may open in a minute, at once or spread. A handshake takes some
+    4 ms of CPU, and its first half 1 ms, though it costs who begins it 32 random bytes."""
+    work_per_address_per_minute: int = 300_000
+    """Small frames (`yamux.SMALL_BYTES`) that strangers at one IP address (one /48 in IPv6), or one member, may send
+    in a minute; each takes 1 to 5 µs of CPU. To open a stream takes as much as 64. More end the connection."""
+    accounted_addresses_max: int = 4_096
+    """For how many addresses and members these accounts are kept; of more, the one that was silent longest is
+    forgotten."""
     handshake_timeout_s: float = 10.0
     """From an accepted socket to a proven peer."""
     connect_timeout_s: float = 15.0

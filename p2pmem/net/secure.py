@@ -78,6 +78,7 @@ class SecureChannel:
         self.peer = peer
         self._noise = noise
         self._buffer = bytearray()
+        self._small_messages = 0
 
     async def receive(self) -> bytes:
         """What has arrived, at least one byte, or `b""` at the end. Raises `WireError`, `HandshakeError` if forged."""
@@ -88,9 +89,15 @@ class SecureChannel:
                 return data
             messages = self.wire.take_messages()
             if messages:
+                self._small_messages += sum(len(message) < yamux.SMALL_BYTES for message in messages)
                 self._buffer += b"".join(self._decrypt(message) for message in messages)
             elif not await self.wire.fill():
                 return b""
+
+    def take_work(self) -> int:
+        """How many messages came since this was asked last that are too small to pay for themselves."""
+        work, self._small_messages = self._small_messages, 0
+        return work
 
     async def read_exactly(self, size_bytes: int) -> bytes:
         while len(self._buffer) < size_bytes:

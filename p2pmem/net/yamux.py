@@ -19,6 +19,9 @@ What a peer cannot make us do:
 * serve more than `inbound_streams_max` of its streams: one more is reset at once;
 * queue more answers (pings, resets, window updates) than `CONTROL_OUTPUT_MAX_BYTES`: see `control_output_bytes`.
 
+How much work it makes is counted, for who holds the session to bound: a frame costs the same whether it carries twelve
+bytes or a thousand, so small ones make work and large ones pay for themselves (`take_work`).
+
 Any breach raises `YamuxError`; the session is then of no further use and the connection is to be closed.
 """
 
@@ -38,6 +41,11 @@ INITIAL_WINDOW_BYTES: Final = 256 * 1024
 FRAME_BODY_MAX_BYTES: Final = 32 * 1024
 """What we put in one frame, so that one busy stream does not hold up the others for long."""
 CONTROL_OUTPUT_MAX_BYTES: Final = 64 * 1024
+SMALL_BYTES: Final = 256
+"""A frame that carries less is small. (Measured, a byte in a frame of so many takes 20 ns of CPU, and in an empty one
+100 to 400 ns.)"""
+STREAM_WORK: Final = 64
+"""To open a stream makes as much work as so many small frames: a task, and agreeing on a protocol; some 290 µs."""
 _SEND_WINDOW_MAX_BYTES: Final = 2**32 - 1
 _HEADER: Final = struct.Struct("!BBHII")
 
@@ -143,6 +151,7 @@ class YamuxSession:
         self._output_bytes = 0
         self._control_output_bytes = 0
         self._ping_value = 0
+        self._work = 0
 
     # What we do
 
@@ -159,6 +168,11 @@ class YamuxSession:
     @property
     def inbound_streams(self) -> int:
         return self._inbound_streams
+
+    def take_work(self) -> int:
+        """How much work the peer has made since this was asked last, in small frames."""
+        work, self._work = self._work, 0
+        return work
 
     def open_stream(self) -> int:
         """A new stream of ours; the peer hears of it with the next output."""
@@ -266,6 +280,7 @@ class YamuxSession:
     ) -> None:
         if version != 0:
             raise YamuxError(f"version {version} of yamux is not known")
+        self._work += kind != _Type.DATA or length < SMALL_BYTES
         flag = _Flag(flags & 0xF)
         if kind in (_Type.DATA, _Type.WINDOW_UPDATE):
             if stream_id == 0:
@@ -295,6 +310,7 @@ class YamuxSession:
             return
         self._streams[stream_id] = _State(inbound=True)
         self._inbound_streams += 1
+        self._work += STREAM_WORK
         credit = self._first_credit(self._streams[stream_id])
         self._put(_Type.WINDOW_UPDATE, _Flag.ACK, stream_id, credit, control=True)
         events.append(StreamOpened(stream_id))

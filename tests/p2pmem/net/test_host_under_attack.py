@@ -13,11 +13,12 @@ import pytest
 import trio
 
 from p2pmem.net import multistream
+from p2pmem.net.connection import WORK_AT_ONCE
 from p2pmem.net.libp2p_host import Libp2pNetwork
 from p2pmem.net.seam import NetworkLimits, NotSpokenError, PeerUnreachableError, Standing, Stream, StreamClosedError
-from p2pmem.net.secure import Identity
+from p2pmem.net.secure import Identity, SecureChannel
 from p2pmem.net.wire import WireError
-from p2pmem.net.yamux import INITIAL_WINDOW_BYTES
+from p2pmem.net.yamux import INITIAL_WINDOW_BYTES, SMALL_BYTES, STREAM_WORK
 from tests.attacks.raw import ACK, ATTACKER_HOST, DATA, FIN, PING, RST, SYN, WINDOW, frame, negotiate
 
 from .attacker import assert_serves, dial, secured, until_closed, victim, wire_to, write_until_closed
@@ -280,6 +281,114 @@ async def test_limits_on_connections_hold_at_the_limit_and_one_past_it(limits: N
             channel.wire.close()
 
 
+async def test_of_one_address_so_many_sockets_a_minute_are_heard_and_one_more_is_closed_at_once() -> None:
+    async with victim(NetworkLimits(handshakes_per_address_per_minute=5, accounted_addresses_max=2)) as network:
+        channels = [await secured(network) for _ in range(5)]
+        refused = await dial(network)
+        with contextlib.suppress(trio.BrokenResourceError):
+            assert await refused.receive_some() == b""
+        await refused.aclose()
+        assert network.statistics().refused == {"handshakes-per-address": 1}
+        assert network.statistics().unproven_received_bytes == 0
+        await assert_serves(network)  # at another address, and what stands there goes on
+        await until(lambda: len(network.connected()) >= 5)
+        # Accounts are kept for so many addresses.
+        await (await dial(network, local_address="127.0.0.5")).aclose()
+        channels.append(await secured(network))
+        for channel in channels:
+            channel.wire.close()
+
+
+SMALL_FRAMES = {
+    "pings": lambda _: frame(PING, SYN, 0, 1),
+    "windows": lambda _: frame(WINDOW, 0, 2, 1),
+    "empty content": lambda _: frame(DATA, 0, 1, 0),
+    "content of a byte": lambda _: frame(DATA, 0, 1, 1, b"x"),
+    "content just small": lambda _: frame(DATA, 0, 1, SMALL_BYTES - 1, bytes(SMALL_BYTES - 1)),
+}
+
+
+@pytest.mark.parametrize("name", SMALL_FRAMES)
+async def test_so_many_small_frames_are_taken_and_one_more_ends_the_connection(name: str) -> None:
+    async with victim(NetworkLimits(work_per_address_per_minute=1024)) as network:
+        channel = await secured(network)
+        # One message of noise for each 256: these are not small.
+        some = b"".join(map(SMALL_FRAMES[name], range(WORK_AT_ONCE)))
+        for _ in range(4):
+            await channel.write(some)
+        await until(lambda: network.statistics().unproven_received_bytes == 0)
+        (peer,) = network.connected()
+        sent = channel.wire.traffic.wire_sent_bytes
+        await until(lambda: network.statistics().peers[peer].wire_received_bytes == sent)
+        assert network.connected() == {peer}
+        assert "work" not in network.statistics().refused
+        await channel.write(some)
+        await until_closed(channel.wire)
+        assert network.statistics().refused["work"] == 1
+        # The account is of the address: another peer of it does not begin anew.
+        again = await secured(network)
+        await again.write(some)
+        await until_closed(again.wire)
+        await assert_serves(network)
+
+
+async def test_to_open_a_stream_counts_as_many_small_frames() -> None:
+    async with victim(NetworkLimits(work_per_address_per_minute=1024)) as network:
+        channel = await secured(network)
+        openings = [frame(WINDOW, SYN, 2 * at + 1, 0) + frame(WINDOW, RST, 2 * at + 1, 0) for at in range(20)]
+        assert 15 * (STREAM_WORK + 2) < 1024 < 20 * (STREAM_WORK + 2)
+        await channel.write(b"".join(openings[:15]))
+        await until(lambda: network.statistics().refused.get("stream-ended") == 15)
+        await channel.write(b"".join(openings[15:]))
+        await until_closed(channel.wire)
+        assert network.statistics().refused["work"] == 1
+
+
+async def test_messages_of_noise_that_carry_a_byte_each_are_work_whatever_is_in_them() -> None:
+    async with victim(NetworkLimits(work_per_address_per_minute=512)) as network:
+        channel = await secured(network)
+        with contextlib.suppress(WireError):
+            for byte in frame(DATA, 0, 1, 2_000, bytes(2_000)):
+                await channel.write(bytes([byte]))
+        await until_closed(channel.wire)
+        assert network.statistics().refused["work"] == 1
+
+
+async def test_frames_that_carry_enough_are_never_too_many() -> None:
+    async with victim(NetworkLimits(work_per_address_per_minute=512)) as network:
+        channel = await secured(network)
+        await channel.write(negotiate(1, "/echo/1"))
+        for _ in range(10):
+            await channel.write(frame(DATA, 0, 3, SMALL_BYTES, bytes(SMALL_BYTES)) * WORK_AT_ONCE)
+        await channel.write(frame(PING, SYN, 0, 7))
+        assert frame(PING, ACK, 0, 7) in await read_until(channel, frame(PING, ACK, 0, 7))
+        assert "work" not in network.statistics().refused
+        channel.wire.close()
+
+
+async def test_a_member_has_an_account_of_its_own_whatever_others_at_its_address_send() -> None:
+    member = Identity(os.urandom(32))
+    async with victim(NetworkLimits(work_per_address_per_minute=512)) as network:
+        network.set_standing(lambda peer: Standing("member", frozenset({b"graph"})) if peer == member.peer_id else None)
+        stranger = await secured(network)
+        await stranger.write(frame(DATA, 0, 1, 0) * 2 * WORK_AT_ONCE)
+        await stranger.write(frame(DATA, 0, 1, 0) * WORK_AT_ONCE)
+        await until_closed(stranger.wire)
+        channel = await secured(network, member)
+        await channel.write(frame(DATA, 0, 1, 0) * WORK_AT_ONCE + frame(PING, SYN, 0, 7))
+        await read_until(channel, frame(PING, ACK, 0, 7))
+        assert member.peer_id in network.connected()
+        channel.wire.close()
+
+
+async def read_until(channel: SecureChannel, word: bytes) -> bytes:
+    """What the victim sends, until this is in it."""
+    heard = b""
+    while word not in heard:
+        heard += await channel.receive()
+    return heard
+
+
 async def test_ten_thousand_openings_of_streams() -> None:
     async with victim() as network:
         channel = await secured(network)
@@ -468,7 +577,12 @@ async def test_memory_tasks_and_descriptors_are_flat_over_thousands_of_hostile_c
         channel.wire.close()
 
     # No limit by address would be reached in earnest: all come from one, one after the other.
-    async with victim(NetworkLimits(connections_per_address_max=1000)) as network:
+    limits = NetworkLimits(
+        connections_per_address_max=1000,
+        handshakes_per_address_per_minute=1_000_000,
+        work_per_address_per_minute=1_000_000_000,
+    )
+    async with victim(limits) as network:
 
         async def until_reset(stream: Stream) -> None:
             with contextlib.suppress(StreamClosedError):
