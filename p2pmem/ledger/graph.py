@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -27,6 +27,19 @@ SNAPSHOT_ALWAYS_NEW: Final = 2_000
 
 
 _Hashes: TypeAlias = set[bytes]
+
+
+@dataclass(slots=True)
+class OnceInAWhile:
+    """A snapshot that is built anew after `SNAPSHOT_REUSED_MS`, and not before."""
+
+    _snapshot: Snapshot | None = None
+    _built_ms: int = 0
+
+    def get(self, now_ms: int, build: Callable[[], Snapshot]) -> Snapshot:
+        if self._snapshot is None or not 0 <= now_ms - self._built_ms < SNAPSHOT_REUSED_MS:
+            self._snapshot, self._built_ms = build(), now_ms
+        return self._snapshot
 
 
 @dataclass(slots=True)
@@ -57,6 +70,9 @@ class LedgerGraph:
     _snapshot: Snapshot | None = None
     _snapshot_ms: int = 0
     _is_stale: bool = False
+    _was_crowded: bool = False
+    """Whether somebody was over quota when it was built."""
+    _elsewhen: OnceInAWhile = field(default_factory=OnceInAWhile)
     _added: list[tuple[int, bytes]] = field(default_factory=list)
     _narrowed: NarrowedSnapshots = field(default_factory=NarrowedSnapshots)
 
@@ -183,7 +199,11 @@ class LedgerGraph:
         """
         if self._snapshot is None or self._is_stale:
             return
-        if changes.aside or any(departure.state is not State.EXPIRED for departure in changes.left):
+        if (
+            self._was_crowded
+            or changes.aside
+            or any(departure.state is not State.EXPIRED for departure in changes.left)
+        ):
             self._is_stale = True
             return
         for item_id in changes.entered:
@@ -198,22 +218,29 @@ class LedgerGraph:
 
         To build it takes some 2 us for each item. So of a large set that changes in other ways than by growing there is
         a new one every two seconds only. These are counted by `now_ms`, this node's own clock: `t_ms` peers have a say
-        in.
+        in, minutes away from it. For the same reason what is built for one peer must be right for all: it is never
+        built for a later time than now, because a view leaves out what ends before it, and cannot bring it back. While
+        somebody is over quota, what counts a minute from now is another thing every moment. Then who names another
+        time is served from a snapshot of its own, that all such peers share.
         """
-        crowded = self.set.is_crowded
-        if self._snapshot is not None and not crowded and not self._is_stale:
+        crowded, last = self.set.is_crowded, self._snapshot
+        if crowded and abs(t_ms - now_ms) > SNAPSHOT_REUSED_MS:
+            return self._elsewhen.get(now_ms, lambda: Snapshot.build(self.set.reconciled(t_ms)))
+        if last is not None and not self._is_stale and not crowded and not self._was_crowded:
             if self._added:
-                self._snapshot = self._snapshot.changed(add=self._added)
+                last = self._snapshot = last.changed(add=self._added)
                 self._added = []
-            return self._snapshot
-        is_fresh = len(self.set) > SNAPSHOT_ALWAYS_NEW and 0 <= now_ms - self._snapshot_ms < SNAPSHOT_REUSED_MS
-        if self._snapshot is None or not is_fresh:
-            self._snapshot = Snapshot.build(self.set.reconciled(t_ms))
+            return last
+        age_ms = now_ms - self._snapshot_ms
+        is_fresh = len(self.set) > SNAPSHOT_ALWAYS_NEW and 0 <= age_ms < SNAPSHOT_REUSED_MS
+        if crowded and self._was_crowded and not self._is_stale:
+            is_fresh = 0 <= age_ms < min(len(self.set), SNAPSHOT_REUSED_MS)
+        if last is None or not is_fresh:
+            last = self._snapshot = Snapshot.build(self.set.reconciled(t_ms if crowded else min(t_ms, now_ms)))
             self._snapshot_ms = now_ms
             self._added = []
-            # While somebody is over quota, what counts a minute from now is another thing every moment.
-            self._is_stale = crowded
-        return self._snapshot
+            self._is_stale, self._was_crowded = False, crowded
+        return last
 
     def view(self, agreed_ms: int, now_ms: int) -> View:
         """What is reconciled with a peer that knows all kinds."""
@@ -224,5 +251,8 @@ class LedgerGraph:
         known = frozenset(kind for kind in Kind if int(kind) in kinds)
         if len(known) == len(Kind):
             return self.view(agreed_ms, now_ms)
-        snapshot = self._narrowed.get(known, now_ms, lambda: Snapshot.build(self.set.reconciled(agreed_ms, known)))
+        at_ms = min(agreed_ms, now_ms)
+        if self.set.is_crowded:
+            at_ms = max(at_ms, now_ms - SNAPSHOT_REUSED_MS)
+        snapshot = self._narrowed.get(known, now_ms, lambda: Snapshot.build(self.set.reconciled(at_ms, known)))
         return snapshot.view(agreed_ms) if snapshot is not None else None

@@ -72,6 +72,7 @@ def run(seed: int) -> None:
 @pytest.mark.parametrize("block", range(5))
 def test_a_snapshot_that_grew_is_one_that_was_built_anew(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger_graph, "SNAPSHOT_ALWAYS_NEW", 10**9)
+    monkeypatch.setattr(ledger_graph, "SNAPSHOT_REUSED_MS", 0)
     each = max(1, HISTORIES // 5)
     for seed in range(block * each, (block + 1) * each):
         try:
@@ -145,16 +146,71 @@ def test_each_part_of_the_kinds_that_there_is_room_for_is_renewed_in_turn(monkey
     assert len(built) == 2 * NARROWED_MAX
 
 
-def test_times_that_peers_agree_upon_make_no_more_snapshots_of_a_crowded_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_graph, "SNAPSHOT_ALWAYS_NEW", 0)
-    monkeypatch.setattr(GraphSet, "is_crowded", property(lambda _: True))
+def graph_of_shares(*lives_ms: int) -> LedgerGraph:
     graph = make_graph()
     graph.set.set_head(roster({"ada": W}), T0)
-    item = share("ada", 1, life=HOUR)
-    graph.changed(graph.set.admit(item, size_of(item), T0, checked=True))
+    for number, life_ms in enumerate(lives_ms, 1):
+        item = share("ada", number, life=life_ms)
+        graph.changed(graph.set.admit(item, size_of(item), T0, checked=True))
+    return graph
+
+
+KINDS_OF_PEERS = [tuple(Kind), (Kind.SHARE,)]
+
+
+@pytest.mark.parametrize("kinds", KINDS_OF_PEERS)
+@pytest.mark.parametrize("apart_ms", [-5 * MINUTE, -MINUTE, MINUTE, 5 * MINUTE])
+def test_what_is_built_for_a_peer_whose_clock_is_minutes_away_is_right_for_all_others(
+    kinds: tuple[Kind, ...], apart_ms: int
+) -> None:
+    graph = graph_of_shares(3 * MINUTE, HOUR)
+    assert graph.view_of(kinds, T0 + apart_ms, T0) is not None
+    for t_ms, count in ((T0, 2), (T0 + MINUTE, 2), (T0 + 2 * MINUTE, 1), (T0 + 5 * MINUTE, 1)):
+        view = graph.view_of(kinds, t_ms, T0)
+        assert view is not None
+        assert view.count == count
+        anew = Snapshot.build(graph.set.reconciled(t_ms, frozenset(kinds))).view(t_ms)
+        assert view.summary() == anew.summary()
+
+
+def test_times_that_peers_agree_upon_make_no_more_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = graph_of_shares(HOUR)
     built = count_builds(monkeypatch)
     for at in range(100):
-        graph.view(T0 + (-1) ** at * MINUTE, T0 + at)
+        graph.view(T0 + (-1) ** at * at * 3_000, T0 + at * 100)
     assert len(built) == 1
-    graph.view(T0, T0 + ledger_graph.SNAPSHOT_REUSED_MS)
-    assert len(built) == 2
+
+
+@pytest.mark.parametrize("always_new", [0, 10**9])
+def test_times_that_peers_agree_upon_make_no_more_snapshots_of_a_crowded_set(
+    monkeypatch: pytest.MonkeyPatch, always_new: int
+) -> None:
+    monkeypatch.setattr(ledger_graph, "SNAPSHOT_ALWAYS_NEW", always_new)
+    graph = graph_of_shares(*[HOUR] * 10)
+    monkeypatch.setattr(GraphSet, "is_crowded", property(lambda _: True))
+    built = count_builds(monkeypatch)
+    pause_ms = ledger_graph.SNAPSHOT_REUSED_MS
+    for at in range(10):
+        graph.view(T0 + (-1) ** at * pause_ms, T0 + at)
+        graph.view(T0 + MINUTE + (-1) ** at * MINUTE // 2, T0 + at)
+    assert len(built) == 2, "one for now, and one for all other times"
+    # What a peer asked that is minutes away is for such peers alone.
+    assert graph.snapshot(T0, T0 + 9) is not graph.snapshot(T0 + MINUTE, T0 + 9)
+    graph.view(T0 + MINUTE, T0 + pause_ms - 1)
+    graph.view(T0 + MINUTE, T0 + pause_ms)
+    assert len(built) == 3
+    # Of what has not changed there is a new one after a millisecond for each item, and a large one after two seconds.
+    graph.view(T0 + pause_ms, T0 + pause_ms)
+    graph.view(T0 + pause_ms, T0 + pause_ms + 9)
+    assert len(built) == 4
+    graph.view(T0 + pause_ms, T0 + pause_ms + 10)
+    assert len(built) == 5
+
+
+def test_what_changes_in_a_crowded_set_shows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = graph_of_shares(*[HOUR] * 10)
+    monkeypatch.setattr(GraphSet, "is_crowded", property(lambda _: True))
+    assert graph.view(T0, T0).count == 10
+    item = share("ada", 11, life=HOUR)
+    graph.changed(graph.set.admit(item, size_of(item), T0, checked=True))
+    assert graph.view(T0, T0).count == 11
