@@ -307,6 +307,7 @@ class _Built:
             membership=self._membership,
             papers=papers,
             dialer=self._exchange.dialer,
+            met=self._met,
             announce=self._announce,
             sessions=self._sessions,
             penalise=self._penalties.punish,

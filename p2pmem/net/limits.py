@@ -1,4 +1,4 @@
-"""All that a node grants its peers, in one place: `PeerLimits`, and in it what connections and gossip may cost.
+"""All that a node grants its peers, in one place: `PeerLimits`, and in it what connections, gossip and asks may cost.
 
 Limits that are part of a format, such as the size of a frame, are constants of `p2pmem_protocol`: peers must agree on
 them. These here are a node's own.
@@ -28,6 +28,31 @@ class GossipLimits:
 
     def __post_init__(self) -> None:
         _all_positive(self, "gossip")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskLimits:
+    """Asks to be let in. Who waits to be let in asks again every other second."""
+
+    per_peer_at_once: int = 4
+    """Join streams of one peer, in any state, and answers that one peer has not taken in yet."""
+    per_peer_per_minute: int = 60
+    per_address_per_minute: int = 240
+    """The same from one IP address (one /48 in IPv6, which is what anybody gets for nothing)."""
+    passed_on_per_minute: int = 960
+    """What a member passes on to owners in all, and what an owner hears from one member."""
+    relayed_per_minute: int = 1_920
+    """What an owner hears from all members."""
+    relayed_at_once: int = 64
+    """Asks that members pass on, heard at once by an owner: in all,"""
+    relayed_per_member_at_once: int = 32
+    """and of one member."""
+    accounts_max: int = 1_024
+    """For how many peers, and for how many addresses, it is remembered what they asked; of more, the one that asked
+    nothing for longest is forgotten."""
+
+    def __post_init__(self) -> None:
+        _all_positive(self, "ask")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +133,7 @@ class PeerLimits:
     join_ask_timeout_s: float = 5.0
     """How long he may take to say it."""
 
+    asks: AskLimits = field(default_factory=AskLimits)
     network: NetworkLimits = field(default_factory=NetworkLimits)
     gossip: GossipLimits = field(default_factory=GossipLimits)
 
@@ -115,7 +141,7 @@ class PeerLimits:
         _all_positive(self, "peer")
 
 
-def _all_positive(limits: GossipLimits | PeerLimits, what: str) -> None:
+def _all_positive(limits: GossipLimits | AskLimits | PeerLimits, what: str) -> None:
     for name in limits.__dataclass_fields__:
         value = getattr(limits, name)
         if isinstance(value, int | float) and value <= 0:

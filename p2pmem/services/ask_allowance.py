@@ -6,38 +6,8 @@ here makes no difference to what an asker may, so running dry tells him nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from p2pmem_protocol.errors import MisuseError
-
 from p2pmem.net.allowance import Allowance
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskLimits:
-    """Asks to be let in. Who waits to be let in asks again every other second."""
-
-    per_peer_at_once: int = 4
-    """Join streams of one peer, in any state, and answers that one peer has not taken in yet."""
-    per_peer_per_minute: int = 60
-    per_address_per_minute: int = 240
-    """The same from one IP address (one /48 in IPv6, which is what anybody gets for nothing)."""
-    passed_on_per_minute: int = 960
-    """What a member passes on to owners in all, and what an owner hears from one member."""
-    relayed_per_minute: int = 1_920
-    """What an owner hears from all members."""
-    relayed_at_once: int = 64
-    """Asks that members pass on, heard at once by an owner: in all,"""
-    relayed_per_member_at_once: int = 32
-    """and of one member."""
-    accounts_max: int = 1_024
-    """For how many peers, and for how many addresses, it is remembered what they asked; of more, the one that asked
-    nothing for longest is forgotten."""
-
-    def __post_init__(self) -> None:
-        for name in self.__dataclass_fields__:
-            if getattr(self, name) <= 0:
-                raise MisuseError(f"ask limit {name} must be positive, not {getattr(self, name)}")
+from p2pmem.net.limits import AskLimits
 
 
 class AskAllowances:

@@ -11,7 +11,7 @@ import trio
 from p2pmem_protocol.errors import MisuseError, OutsideError, RefusedError
 from p2pmem_protocol.hello import JOIN_PROTOCOL, RELAY_PROTOCOL, Greeting, Proof, clocks_agree, may_speak
 from p2pmem_protocol.join import ADDRESSES_MAX, ANSWER_BYTES_MAX, Answer, Ask, Chain, Invite, Reply
-from p2pmem_protocol.names import Address, GraphId, GraphName
+from p2pmem_protocol.names import Address, GraphName
 from p2pmem_protocol.roster import Access, Member, Role
 
 from p2pmem.exchange.holdings import OWN
@@ -26,12 +26,13 @@ from p2pmem.net.limits import PeerLimits
 from p2pmem.net.room import Origin, origin_of_address
 from p2pmem.net.seam import Network, PeerId, Stream
 from p2pmem.net.sessions import Sessions
-from p2pmem.services.ask_allowance import AskAllowances, AskLimits
+from p2pmem.services.ask_allowance import AskAllowances
 from p2pmem.services.invites import Invites, JoinRequest, Use
 from p2pmem.services.join_once import Once
 from p2pmem.services.join_places import Caller, Place, Places
 from p2pmem.services.join_streams import ANSWER_S_MAX, RELAY_S, Answers, Said, Turn, ask_owner, hear_relayed, say
 from p2pmem.services.membership import Membership
+from p2pmem.services.met import MetMembers
 from p2pmem.services.papers import OwnPapers
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,7 @@ class Joining:
         membership: Membership,
         papers: OwnPapers,
         dialer: Dialer,
+        met: MetMembers,
         announce: Callable[[], tuple[str, ...]],
         sessions: Sessions,
         penalise: Callable[[PeerId, RefusedError], None],
@@ -71,21 +73,21 @@ class Joining:
         self._membership = membership
         self._papers = papers
         self._dialer = dialer
+        self._met = met
         self._announce = announce
         self._penalise = penalise
         self._limits = limits
-        asking = AskLimits()
-        self._allowances = AskAllowances(asking)
-        self._places = Places(most=limits.join_streams_max, per_peer_most=asking.per_peer_at_once)
-        self._being_said = Places(per_peer_most=asking.per_peer_at_once)
-        self._relayed = Places(most=asking.relayed_at_once, per_peer_most=asking.relayed_per_member_at_once)
+        asks = limits.asks
+        self._allowances = AskAllowances(asks)
+        self._places = Places(most=limits.join_streams_max, per_peer_most=asks.per_peer_at_once)
+        self._being_said = Places(per_peer_most=asks.per_peer_at_once)
+        self._relayed = Places(most=asks.relayed_at_once, per_peer_most=asks.relayed_per_member_at_once)
         self._answers = Answers()
         self._invites = Invites(ledger)
         self._once = Once()
         self._being_listed: set[tuple[Address, Address]] = set()
         """Invites, and agents that they are used for now: whoever lost his connection and asks again takes no second
         use."""
-        self._remembered: dict[tuple[GraphId, PeerId], str] = {}
 
     def start(self) -> None:
         """From now on, answer who opens a join stream, and members that pass a question on."""
@@ -102,7 +104,7 @@ class Joining:
         addresses = self._announce()
         if not addresses:
             # Members that can be reached pass on what is asked. Where they are is told only by who cannot be reached.
-            addresses = tuple(self.known_addresses(graph.id))
+            addresses = self._met.addresses(graph.id)
         if not addresses:
             raise MisuseError(
                 "this node listens nowhere that others could reach, and knows no member that does, so nobody could use "
@@ -178,7 +180,7 @@ class Joining:
             best = answer.reply if best is None else max(best, answer.reply, key=_WORTH.__getitem__)
             if answer.chain is not None and (answer.reply is Reply.LISTED or not invite.token):
                 await self._rosters.adopt(invite.graph, answer.chain.headers, answer.chain.parts)
-                await self.remember(invite.graph.id, peer, address)
+                await self._met.remember(invite.graph.id, None, peer, address)
                 self._dialer.want(address)
                 if answer.reply is Reply.LISTED:
                     break
@@ -203,21 +205,6 @@ class Joining:
         if data is None:
             raise OutsideError("the member ended the join stream without an answer")
         return Answer.decode(data)
-
-    async def remember(self, graph: GraphId, peer: PeerId, address: str) -> None:
-        """Keep on disk where a member can be dialled: after a restart nobody else may know that we are back."""
-        if self._remembered.get((graph, peer)) == address:
-            return
-        row = (peer, graph, address, self._ledger.clock.now_ms())
-        await self._ledger.database.write(
-            lambda connection: connection.execute("INSERT OR REPLACE INTO peer_address VALUES (?, ?, ?, ?)", row)
-        )
-        self._remembered[graph, peer] = address
-
-    def known_addresses(self, graph: GraphId | None = None) -> list[str]:
-        """Where members were reached before, of one graph or of all."""
-        sql = "SELECT DISTINCT address FROM peer_address WHERE ?1 IS NULL OR graph = ?1 ORDER BY seen_ms DESC"
-        return self._ledger.database.read(lambda connection: [row[0] for row in connection.execute(sql, (graph,))])
 
     # Answering
 
@@ -425,6 +412,7 @@ class Joining:
 
         with trio.CancelScope(shield=True):
             self._ledger.graphs.pop(graph.id, None)
+            self._met.forget(graph.id)
             await self._ledger.commit(batch, forget)
 
 

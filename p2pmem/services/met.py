@@ -30,11 +30,11 @@ class MetMembers:
         self._dialer = dialer
         self._chance = chance
         self._limits = limits
-        self._kept: dict[tuple[GraphId, Address], dict[PeerId, str]] = {}
+        self._kept: dict[tuple[GraphId, Address | None], dict[PeerId, str]] = {}
         """What was kept since the start, those met last at the end."""
 
-    async def remember(self, graph: GraphId, member: Address, peer: PeerId, address: str) -> None:
-        """Keep that a peer of this member was met there. On disk when it returns."""
+    async def remember(self, graph: GraphId, member: Address | None, peer: PeerId, address: str) -> None:
+        """Keep that a peer of this member was met there; None: whoever let this node in. On disk when it returns."""
         peers = self._kept.setdefault((graph, member), {})
         if peers.get(peer) == address:
             return
@@ -61,12 +61,17 @@ class MetMembers:
     def dial(self) -> None:
         """Dial some of those met in each graph, as many as make a small graph whole; they know the others."""
         for graph in self._ledger.graphs:
-            addresses = self._addresses(graph)
+            addresses = sorted(self.addresses(graph))
             count = min(self._limits.members_all_max - 1, len(addresses))
             for address in self._chance.sample(addresses, count):
                 with suppress(MisuseError):  # of more graphs than there is room for, some are left to the others
                     self._dialer.hear(address, graph, met_before=True)
 
-    def _addresses(self, graph: GraphId) -> list[str]:
-        sql = "SELECT DISTINCT address FROM peer_address WHERE graph = ? ORDER BY address"
-        return self._ledger.database.read(lambda connection: [row[0] for row in connection.execute(sql, (graph,))])
+    def addresses(self, graph: GraphId) -> tuple[str, ...]:
+        """Where members of a graph were met, lately first."""
+        sql = "SELECT DISTINCT address FROM peer_address WHERE graph = ? ORDER BY seen_ms DESC, address"
+        return self._ledger.database.read(lambda connection: tuple(row[0] for row in connection.execute(sql, (graph,))))
+
+    def forget(self, graph: GraphId) -> None:
+        """The graph was left, and what was kept on disk for it went with it."""
+        self._kept = {key: peers for key, peers in self._kept.items() if key[0] != graph}

@@ -18,8 +18,8 @@ from p2pmem_protocol.limits import CREDENTIAL_MS_MAX
 
 from p2pmem.net.framing import FrameDecoder, FrameReader
 from p2pmem.net.greet import greet_as_opener
+from p2pmem.net.limits import AskLimits, PeerLimits
 from p2pmem.net.seam import PeerId, Stream
-from p2pmem.services.ask_allowance import AskLimits
 from p2pmem.services.join_streams import RELAY_S, Turn
 from tests.devnet.asking import NETWORK, answer_to, ask_of, dial, key_of, owner_behind_nat, raw_peers, said_on, sessions
 
@@ -172,11 +172,32 @@ async def test_an_owner_hears_so_many_asks_of_one_peer_from_a_member_and_no_more
     assert sessions(owner) == {middle.inside.network.peer_id}
 
 
-@BARE
+FEW_AT_ONCE = PeerLimits(asks=AskLimits(relayed_at_once=3, relayed_per_member_at_once=2))
+
+
+@pytest.mark.cluster(n=3, limits=FEW_AT_ONCE)
+async def test_an_owner_hears_so_many_at_once_from_all_members(cluster: Cluster) -> None:
+    owner, bo, cy = cluster.nodes
+    peer = owner.inside.network.peer_id
+    streams = [await it.inside.network.open_stream(peer, RELAY_PROTOCOL) for it in (bo, cy, cy)]
+    await trio.sleep(0.1)
+    for stream in streams:
+        with trio.move_on_after(0.1):
+            assert await stream.receive_some() == b"never"
+    # One more: the oldest of who has most loses its place.
+    streams.append(await bo.inside.network.open_stream(peer, RELAY_PROTOCOL))
+    await trio.sleep(0.1)
+    assert await said_on(streams[0]) == b""
+    for stream in streams[1:]:
+        with trio.move_on_after(0.1):
+            assert await stream.receive_some() == b"never"
+
+
+@pytest.mark.cluster(n=1, found=False, limits=PeerLimits(asks=AskLimits(relayed_per_member_at_once=3)))
 async def test_an_owner_hears_so_many_at_once_from_one_member(cluster: Cluster) -> None:
     middle, owner = await owner_behind_nat(cluster)
     network = middle.inside.network
-    most = LIMITS.relayed_per_member_at_once
+    most = 3
     streams = [await network.open_stream(owner.inside.network.peer_id, RELAY_PROTOCOL) for _ in range(most + 1)]
     await trio.sleep(0.1)
     with trio.move_on_after(0):

@@ -13,10 +13,10 @@ from p2pmem_protocol.names import GraphId
 
 from p2pmem.face import MemberChange, NewGraph, NewMember
 from p2pmem.net.framing import FrameReader, send_frames
+from p2pmem.net.limits import AskLimits, PeerLimits
 from p2pmem.net.memory import MemoryNetwork
 from p2pmem.net.memory_wire import Link
 from p2pmem.net.seam import Stream
-from p2pmem.services.ask_allowance import AskLimits
 from p2pmem.services.join_streams import RELAY_S
 from tests.devnet.asking import answer_to, ask_of, dial, ended_at_s, key_of, open_join, owner_behind_nat, raw_peers
 
@@ -218,14 +218,14 @@ async def test_many_who_read_slowly_hold_up_one_roster_and_keep_nobody_from_anot
         assert not under_way, "what nobody is sent is not kept"
 
 
-@BARE
+@pytest.mark.cluster(n=1, found=False, limits=PeerLimits(asks=AskLimits(per_peer_at_once=3)))
 async def test_one_peer_has_so_many_answers_under_way_and_no_more(cluster: Cluster) -> None:
     (ada,) = cluster.nodes
     graph = await found_large(ada)
     async with cluster.fabric.network("slow") as network:
-        streams = [await ask_and_do_not_read(network, ada, graph) for _ in range(LIMITS.per_peer_at_once + 1)]
+        streams = [await ask_and_do_not_read(network, ada, graph) for _ in range(4)]
         whole = [await has_whole_answer(stream) for stream in streams]
-    assert whole == [False] + [True] * LIMITS.per_peer_at_once
+    assert whole == [False] + [True] * 3
 
 
 async def found_large(node: ClusterNode) -> GraphId:

@@ -76,6 +76,25 @@ async def test_of_a_member_few_peers_are_kept_and_of_a_graph_a_bounded_number(cl
     assert kept(ada) == {f"/memory/o{number}" for number in range(LIMITS.met_peers_of_graph_max)}
 
 
+@pytest.mark.cluster(n=2, limits=LIMITS)
+async def test_who_let_this_node_in_is_kept_within_the_same_bounds_and_again_after_it_left_and_came_back(
+    cluster: Cluster,
+) -> None:
+    ada, bo = cluster.nodes
+    at_ada = f"/memory/ada/p2p/{ada.inside.network.peer_id}"
+    await cluster.settled()
+    word = await ada.face.invite(cluster.graph, roles=("writer",), uses=1, life_ms=60_000)
+    for _ in range(2):
+        assert kept(bo) == {at_ada}
+        await bo.face.leave(cluster.graph)
+        assert kept(bo) == set()
+        await bo.face.join(word, label="bo")
+    met, (graph,) = bo.inside.services.joining._met, bo.inside.ledger.graphs
+    for number in range(LIMITS.peers_of_member_max + 1):
+        await met.remember(graph, None, PeerId(f"member {number}"), f"/memory/m{number}")
+    assert kept(bo) - {at_ada} == {f"/memory/m{number}" for number in range(1, LIMITS.peers_of_member_max + 1)}
+
+
 @TWO
 async def test_of_many_that_were_met_some_are_dialled_by_lot(cluster: Cluster) -> None:
     ada, _ = cluster.nodes

@@ -7,13 +7,13 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 import trio
-from p2pmem_protocol.errors import MisuseError
 from trio.testing import MockClock
 
 from p2pmem.net.allowance import Allowance
+from p2pmem.net.limits import AskLimits
 from p2pmem.net.room import Origin
 from p2pmem.net.seam import PeerId
-from p2pmem.services.ask_allowance import AskAllowances, AskLimits
+from p2pmem.services.ask_allowance import AskAllowances
 from p2pmem.services.join_places import Caller, Place, Places
 
 
@@ -163,9 +163,3 @@ def test_an_owner_hears_so_many_from_one_member_about_one_asker_and_in_all() -> 
     allowances = AskAllowances(LIMITS)
     assert [allowances.may_relay("bo", "asker", 0.0) for _ in range(3)] == [True, True, False]
     assert allowances.may_relay("cy", "asker", 0.0), "what bo says of an asker keeps nobody else from saying it"
-
-
-@pytest.mark.parametrize("name", AskLimits.__dataclass_fields__)
-def test_a_limit_of_nothing_is_a_mistake(name: str) -> None:
-    with pytest.raises(MisuseError, match=name):
-        AskLimits(**{name: 0})

@@ -47,6 +47,14 @@ GARBAGE = {
 }
 
 
+async def read_until(channel: SecureChannel, word: bytes) -> bytes:
+    """What the victim sends, until this is in it."""
+    heard = b""
+    while word not in heard:
+        heard += await channel.receive()
+    return heard
+
+
 @pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE.keys())
 async def test_garbage_instead_of_a_handshake(garbage: bytes) -> None:
     async with victim(NetworkLimits(handshake_timeout_s=0.3)) as network:
@@ -200,6 +208,22 @@ async def test_many_streams_that_nobody_reads_have_a_limit_together() -> None:
         assert max(received) < 2_000_000
         assert network.statistics().refused["unread"] == 1
         await assert_serves(network)
+
+
+async def test_so_many_bytes_may_be_unread_in_all_streams_and_one_more_ends_the_connection() -> None:
+    async with victim(NetworkLimits(unread_per_connection_max_bytes=400_000)) as network:
+        network.set_handler("/hold/1", hold)
+        channel = await secured(network)
+        for stream_id in (1, 3):
+            await channel.write(negotiate(stream_id, "/hold/1"))
+            await read_until(channel, b"/hold/1")
+            await channel.write(frame(DATA, 0, stream_id, 200_000, bytes(200_000)))
+        await channel.write(frame(PING, SYN, 0, 7))
+        await read_until(channel, frame(PING, ACK, 0, 7))
+        assert "unread" not in network.statistics().refused
+        await channel.write(frame(DATA, 0, 1, 1, b"x"))
+        await until_closed(channel.wire)
+        assert network.statistics().refused["unread"] == 1
 
 
 async def test_four_hundred_half_open_sockets_of_one_address_do_not_keep_others_out() -> None:
@@ -379,14 +403,6 @@ async def test_a_member_has_an_account_of_its_own_whatever_others_at_its_address
         await read_until(channel, frame(PING, ACK, 0, 7))
         assert member.peer_id in network.connected()
         channel.wire.close()
-
-
-async def read_until(channel: SecureChannel, word: bytes) -> bytes:
-    """What the victim sends, until this is in it."""
-    heard = b""
-    while word not in heard:
-        heard += await channel.receive()
-    return heard
 
 
 async def test_ten_thousand_openings_of_streams() -> None:
