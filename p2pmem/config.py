@@ -36,7 +36,8 @@ listen = "{listen}"
 announce = ""
 # Members to dial from the start and for ever, besides those met before. /ip4/.../tcp/.../p2p/12D3Koo..., comma between.
 bootstrap = ""
-# Find members on the same local network by multicast DNS. Others there then see that a peer is here, and nothing else.
+# Find members on the same local network by multicast DNS. Others there then see that a peer is here, and whoever
+# announces himself there too is told which agents this node speaks for, and for whom they act (docs/host.md).
 mdns = false
 
 [http]
