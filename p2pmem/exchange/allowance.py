@@ -1,6 +1,7 @@
 """What somebody who is no member may ask: so many requests and bytes at once, growing back with time (rule J2).
 
-Pure: time is an argument. Whether a graph is known here makes no difference, so running dry tells a stranger nothing.
+A peer id costs nothing, so an address has an account besides. Pure: time is an argument. Whether a graph is known here
+makes no difference, so running dry tells a stranger nothing.
 """
 
 from __future__ import annotations
@@ -20,34 +21,41 @@ class _Account:
 
 
 class Allowances:
-    """One account a peer, full at first."""
+    """One account a peer, and one an address; full at first."""
 
     def __init__(self, limits: PeerLimits) -> None:
-        self._limits = limits
-        self._accounts: OrderedDict[PeerId, _Account] = OrderedDict()
+        self._peers = _Accounts(limits.reader_requests_max, limits.reader_bytes_max, limits)
+        self._addresses = _Accounts(limits.reader_requests_per_address_max, limits.reader_bytes_per_address_max, limits)
 
-    def may_ask(self, peer: PeerId, now_s: float) -> bool:
-        """Take one request off the account; False when it or the bytes are used up."""
-        account = self._grown(peer, now_s)
-        if account.requests < 1 or account.bytes <= 0:
+    def may_ask(self, peer: PeerId, address: str, now_s: float) -> bool:
+        """Take one request off both accounts; False when one of them, or its bytes, is used up."""
+        accounts = self._peers.grown(peer, now_s), self._addresses.grown(address, now_s)
+        if any(it.requests < 1 or it.bytes <= 0 for it in accounts):
             return False
-        account.requests -= 1
+        for it in accounts:
+            it.requests -= 1
         return True
 
-    def answered(self, peer: PeerId, size_bytes: int, now_s: float) -> None:
-        """An answer of this size was given. The last one may overdraw the account."""
-        self._grown(peer, now_s).bytes -= size_bytes
+    def answered(self, peer: PeerId, address: str, size_bytes: int, now_s: float) -> None:
+        """An answer of this size was given. The last one may overdraw the accounts."""
+        self._peers.grown(peer, now_s).bytes -= size_bytes
+        self._addresses.grown(address, now_s).bytes -= size_bytes
 
-    def _grown(self, peer: PeerId, now_s: float) -> _Account:
-        limits = self._limits
-        account = self._accounts.pop(peer, None)
-        if account is None:
-            account = _Account(limits.reader_requests_max, limits.reader_bytes_max, now_s)
-        part = (now_s - account.at_s) / limits.reader_refill_s
-        account.requests = min(account.requests + part * limits.reader_requests_max, limits.reader_requests_max)
-        account.bytes = min(account.bytes + part * limits.reader_bytes_max, limits.reader_bytes_max)
+
+class _Accounts:
+    def __init__(self, requests_max: int, bytes_max: int, limits: PeerLimits) -> None:
+        self._requests_max, self._bytes_max = requests_max, bytes_max
+        self._refill_s, self._accounts_max = limits.reader_refill_s, limits.readers_max
+        self._accounts: OrderedDict[str, _Account] = OrderedDict()
+
+    def grown(self, key: str, now_s: float) -> _Account:
+        """As it stands now."""
+        account = self._accounts.pop(key, None) or _Account(self._requests_max, self._bytes_max, now_s)
+        part = (now_s - account.at_s) / self._refill_s
+        account.requests = min(account.requests + part * self._requests_max, self._requests_max)
+        account.bytes = min(account.bytes + part * self._bytes_max, self._bytes_max)
         account.at_s = now_s
-        self._accounts[peer] = account
-        if len(self._accounts) > limits.readers_max:
+        self._accounts[key] = account
+        if len(self._accounts) > self._accounts_max:
             self._accounts.popitem(last=False)
         return account

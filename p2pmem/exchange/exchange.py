@@ -46,6 +46,7 @@ from p2pmem.exchange.parting import Parting
 from p2pmem.exchange.sync_client import Comparison, SyncClient
 from p2pmem.exchange.sync_server import SyncServer
 from p2pmem.ledger.batch import Delta
+from p2pmem.net.allowance import Allowance
 from p2pmem.net.dialer import Dialer
 from p2pmem.net.framing import FrameReader
 from p2pmem.net.greet import NotWelcomeError
@@ -92,6 +93,7 @@ class Exchange:
         self._announce, self._met, self._penalise = announce, met, penalise
         self._gossip = Gossip(network.peer_id)
         self._recent = Recent()
+        self._pace = Allowance(limits.member_frames_per_minute, limits.known_members_max)
         self._links: dict[PeerId, Link] = {}
         self._comparers: dict[PeerId, Comparer] = {}
         self._compared = Comparisons()
@@ -111,7 +113,8 @@ class Exchange:
             equal=self._found_equal,
             peers=self._peers_of,
             penalise=penalise,
-            is_member=lambda peer: sessions.get(peer) is not None,
+            member_at=sessions.member_at,
+            address_of=network.address_of,
             limits=limits,
         )
         self._parting = Parting(
@@ -156,6 +159,7 @@ class Exchange:
     async def serve(self, session: Session, stream: Stream, reader: FrameReader) -> None:
         """What `Sessions` runs as long as a session lasts."""
         peer = session.peer
+        member = self._sessions.member_at(peer) or peer
         link = Link(
             session,
             stream,
@@ -166,6 +170,7 @@ class Exchange:
             raw=self._raw,
             do=self._do,
             follow_head=partial(self._follow_head, peer),
+            later_s=lambda: self._pace.take_later(trio.current_time(), member),
         )
         comparer = Comparer()
         self._links[peer], self._comparers[peer] = link, comparer

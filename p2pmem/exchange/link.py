@@ -71,8 +71,10 @@ class Link:
         raw: Callable[[bytes], bytes | None],
         do: Do,
         follow_head: Callable[[GraphId], Awaitable[None]],
+        later_s: Callable[[], float],
     ) -> None:
-        """`follow_head` asks the peer for a newer roster of a graph, and never raises."""
+        """`follow_head` asks the peer for a newer roster of a graph, and never raises. `later_s` takes one frame more
+        into account, and says how long to wait before it is looked at."""
         self.session = session
         self._wake = trio.Event()
         self._planned_ms = -inf
@@ -85,6 +87,7 @@ class Link:
         self._raw = raw
         self._do = do
         self._follow_head = follow_head
+        self._later_s = later_s
 
     @property
     def peer(self) -> PeerId:
@@ -120,6 +123,8 @@ class Link:
     async def read(self) -> None:
         """Take frames in until the peer ends its side. Raises `RefusedError` for what no member sends."""
         while (data := await self._reader.receive()) is not None:
+            if (later_s := self._later_s()) > 0:
+                await trio.sleep(later_s)
             message = frames.decode(data)
             if isinstance(message, Skipped):
                 continue

@@ -42,8 +42,10 @@ from p2pmem_protocol.negentropy import Responder
 
 from p2pmem.exchange.allowance import Allowances
 from p2pmem.exchange.holdings import Holdings
+from p2pmem.net.allowance import Allowance
 from p2pmem.net.framing import FrameReader, send_frames
 from p2pmem.net.limits import PeerLimits
+from p2pmem.net.room import origin_of_address
 from p2pmem.net.seam import PeerId, Stream, StreamClosedError
 
 log = logging.getLogger(__name__)
@@ -69,13 +71,15 @@ class SyncServer:
         equal: Callable[[PeerId, Collection[GraphState]], None],
         peers: Callable[[PeerId, Peers], tuple[str, ...]],
         penalise: Callable[[PeerId, RefusedError], None],
-        is_member: Callable[[PeerId], bool],
+        member_at: Callable[[PeerId], str | None],
+        address_of: Callable[[PeerId], str],
         limits: PeerLimits | None = None,
     ) -> None:
         """`may_read` is asked for every request, `may_have` for one about members' nodes. `differs` is told when a
         peer's state of a graph is not ours, `equal` in which graphs a peer that asked has the same as we. `peers` takes
-        in where the asker can be dialled, and says where others can be. `is_member` is whether a peer has said hello as
-        a member of anything; others have an allowance.
+        in where the asker can be dialled, and says where others can be. `member_at` is the name of the member that
+        a peer has said hello as, `address_of` from where a peer came: members are answered at some pace, others have an
+        allowance.
         """
         self._holdings = holdings
         self._clock = clock
@@ -85,28 +89,44 @@ class SyncServer:
         self._equal = equal
         self._peers = peers
         self._penalise = penalise
-        self._is_member = is_member
-        self._allowances = Allowances(limits or PeerLimits())
+        self._member_at, self._address_of = member_at, address_of
+        limits = limits or PeerLimits()
+        self._allowances = Allowances(limits)
+        self._pace = Allowance(limits.member_requests_per_minute, limits.known_members_max)
 
     async def serve(self, stream: Stream) -> None:
-        """Answer until the peer ends its side. Bytes that no peer of this protocol sends end the stream."""
+        """Answer until the peer ends its side, or has used up what a stranger may ask: to refuse costs as much as to
+        answer, so he hears it once on each stream. Bytes that no peer of this protocol sends end the stream."""
         reader = FrameReader(stream, frame_max_bytes=MESSAGE_BYTES_MAX)
         talk = _Talk()
         try:
             while (data := await reader.receive()) is not None:
-                answers = [frames.encode(it) for it in self._allowed(stream.peer, frames.decode(data), talk)]
-                if not self._is_member(stream.peer):
-                    self._allowances.answered(stream.peer, sum(map(len, answers)), trio.current_time())
+                message = frames.decode(data)
+                if not await self._may_ask(stream.peer):
+                    await send_frames(stream, frames.encode(_TOO_MANY))
+                    await stream.close_write()
+                    return
+                answers = [frames.encode(it) for it in self._answer(stream.peer, message, talk)]
+                if self._member_at(stream.peer) is None:
+                    where, size_bytes = self._where(stream.peer), sum(map(len, answers))
+                    self._allowances.answered(stream.peer, where, size_bytes, trio.current_time())
                 await send_frames(stream, *answers)
         except RefusedError as error:
             self._penalise(stream.peer, error)
         except StreamClosedError:
             log.debug("sync.closed", extra={"peer": stream.peer})
 
-    def _allowed(self, peer: PeerId, message: Message, talk: _Talk) -> list[Message]:
-        if not self._is_member(peer) and not self._allowances.may_ask(peer, trio.current_time()):
-            return [_TOO_MANY]
-        return self._answer(peer, message, talk)
+    async def _may_ask(self, peer: PeerId) -> bool:
+        """Whether one more request is answered; of a member always, when its turn comes."""
+        member = self._member_at(peer)
+        if member is None:
+            return self._allowances.may_ask(peer, self._where(peer), trio.current_time())
+        if (later_s := self._pace.take_later(trio.current_time(), member)) > 0:
+            await trio.sleep(later_s)
+        return True
+
+    def _where(self, peer: PeerId) -> str:
+        return origin_of_address(self._address_of(peer)).wide
 
     def _answer(self, peer: PeerId, message: Message, talk: _Talk) -> list[Message]:
         match message:

@@ -18,10 +18,22 @@ class Allowance:
 
     def take(self, now_s: float, key: str = "", count: int = 1) -> bool:
         """Take so many off the account; False, and nothing is taken, when there are not as many left."""
-        left, at_s = self._accounts.pop(key, (float(self._per_minute), now_s))
-        left = min(left + (now_s - at_s) / _REFILL_S * self._per_minute, self._per_minute)
+        left = self._left(now_s, key)
         may = left >= count
-        self._accounts[key] = (left - count if may else left, now_s)
+        self._keep(key, left - count if may else left, now_s)
+        return may
+
+    def take_later(self, now_s: float, key: str = "") -> float:
+        """Take one off the account, which may be overdrawn; in how many seconds that has grown back."""
+        left = self._left(now_s, key) - 1
+        self._keep(key, left, now_s)
+        return max(-left, 0.0) * _REFILL_S / self._per_minute
+
+    def _left(self, now_s: float, key: str) -> float:
+        left, at_s = self._accounts.pop(key, (float(self._per_minute), now_s))
+        return min(left + (now_s - at_s) / _REFILL_S * self._per_minute, self._per_minute)
+
+    def _keep(self, key: str, left: float, now_s: float) -> None:
+        self._accounts[key] = left, now_s
         if len(self._accounts) > self._accounts_max:
             self._accounts.popitem(last=False)
-        return may

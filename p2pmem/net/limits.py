@@ -120,9 +120,18 @@ class PeerLimits:
     """What somebody who is no member may ask about open graphs at once; it grows back in `reader_refill_s`."""
     reader_bytes_max: int = 64 * 1024 * 1024
     """The same in bytes of answers."""
+    reader_requests_per_address_max: int = 2_400
+    """The same requests of all who come from one IP address (one /48 in IPv6), whatever ids they have,"""
+    reader_bytes_per_address_max: int = 256 * 1024 * 1024
+    """and bytes."""
     reader_refill_s: float = 60.0
     readers_max: int = 1_024
-    """For how many of them accounts are kept; of more, the oldest is forgotten."""
+    """For how many of them, and of their addresses, accounts are kept; of more, the oldest is forgotten."""
+    member_requests_per_minute: int = 30_000
+    """What one member, by all its peers, may ask in a minute, at once or spread. Each takes some 80 µs of CPU and more,
+    whatever is asked. What is too many is answered later: so many each second."""
+    member_frames_per_minute: int = 60_000
+    """Frames of one member's sessions that are taken in, in the same way."""
 
     waiting_requests_max: int = 100
     """Requests to join, of a graph, that wait for a person."""

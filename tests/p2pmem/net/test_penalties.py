@@ -284,23 +284,35 @@ async def test_who_is_held_off_is_let_in_again_after_that_time_and_is_not_banned
 def test_a_reader_asks_so_often_and_takes_so_much_and_it_grows_back() -> None:
     limits = PeerLimits(reader_requests_max=10, reader_bytes_max=1_000, reader_refill_s=10)
     allowances, peer, other = Allowances(limits), PeerId("you"), PeerId("other")
-    assert [allowances.may_ask(peer, 0.0) for _ in range(11)] == [True] * 10 + [False]
-    assert allowances.may_ask(other, 0.0)
-    assert allowances.may_ask(peer, 1.0)
-    assert not allowances.may_ask(peer, 1.0)
-    allowances.answered(other, 999, 1.0)
-    assert allowances.may_ask(other, 1.0)
-    allowances.answered(other, 1_001, 1.0)
-    assert not allowances.may_ask(other, 1.0)
-    assert allowances.may_ask(other, 21.0)
+    assert [allowances.may_ask(peer, "here", 0.0) for _ in range(11)] == [True] * 10 + [False]
+    assert allowances.may_ask(other, "here", 0.0)
+    assert allowances.may_ask(peer, "here", 1.0)
+    assert not allowances.may_ask(peer, "here", 1.0)
+    allowances.answered(other, "here", 999, 1.0)
+    assert allowances.may_ask(other, "here", 1.0)
+    allowances.answered(other, "here", 1_001, 1.0)
+    assert not allowances.may_ask(other, "here", 1.0)
+    assert allowances.may_ask(other, "here", 21.0)
 
 
 def test_accounts_are_kept_for_so_many_readers() -> None:
     allowances = Allowances(PeerLimits(reader_requests_max=1, readers_max=2))
     for name in "abc":
-        assert allowances.may_ask(PeerId(name), 0.0)
-    assert allowances.may_ask(PeerId("a"), 0.0), "the oldest was forgotten"
-    assert not allowances.may_ask(PeerId("c"), 0.0)
+        assert allowances.may_ask(PeerId(name), "here", 0.0)
+    assert allowances.may_ask(PeerId("a"), "here", 0.0), "the oldest was forgotten"
+    assert not allowances.may_ask(PeerId("c"), "here", 0.0)
+
+
+def test_readers_at_one_address_ask_and_take_so_much_together_whatever_ids_they_have() -> None:
+    limits = PeerLimits(reader_requests_per_address_max=3, reader_bytes_per_address_max=1_000)
+    allowances = Allowances(limits)
+    assert [allowances.may_ask(PeerId(name), "here", 0.0) for name in "abcd"] == [True] * 3 + [False]
+    assert allowances.may_ask(PeerId("d"), "there", 0.0)
+    allowances.answered(PeerId("d"), "there", 999, 0.0)
+    assert allowances.may_ask(PeerId("e"), "there", 0.0)
+    allowances.answered(PeerId("e"), "there", 1, 0.0)
+    assert not allowances.may_ask(PeerId("f"), "there", 0.0)
+    assert allowances.may_ask(PeerId("f"), "there", 20.0)
 
 
 @pytest.mark.parametrize("kind", [PeerLimits, GossipLimits, AskLimits, NetworkLimits])
