@@ -58,6 +58,9 @@ REFUSED_MAX: Final = 50_000
 HEADERS_TAKEN_MAX: Final = 100_000
 ADDRESSES_OF_ONE_MAX: Final = 8
 ADDRESSES_MAX: Final = 4_096
+IDLE_LINES_MAX: Final = 5
+"""Streams to one peer that are kept for the next questions: one to compare on, and as many as contents are fetched at
+once."""
 KINDS: Final = tuple(sorted(int(kind) for kind in Kind))
 
 
@@ -111,7 +114,7 @@ class SyncClient:
         self._clock = clock
         self._refused: dict[GraphId, Refused] = {}
         self._addresses: dict[PeerId, tuple[str, ...]] = {}
-        self._lines: dict[PeerId, _Line] = {}
+        self._lines: dict[PeerId, list[_Line]] = {}
 
     def head_changed(self, graph: GraphId) -> None:
         """What was refused under another head may be admissible now."""
@@ -168,32 +171,29 @@ class SyncClient:
 
         Raises as `compare`. Cancelled, nothing is kept.
         """
-        stream = await self._network.open_stream(peer, SYNC_PROTOCOL)
-        try:
-            return await self._attachment(_Line(stream), graph, content_hash, length)
-        finally:
-            await stream.reset()
+        async with self._line(peer) as line:
+            return await self._attachment(line, graph, content_hash, length)
 
     @asynccontextmanager
     async def _line(self, peer: PeerId) -> AsyncIterator[_Line]:
-        """The open stream to a peer, opened when there is none. Whoever fails on it closes it."""
-        line = self._lines.pop(peer, None)
-        if line is None:
-            line = _Line(await self._network.open_stream(peer, SYNC_PROTOCOL))
+        """An open stream to a peer that nobody else asks on, opened when there is none: to open one costs the peer more
+        than most questions. Whoever fails on it closes it."""
+        idle = self._lines.get(peer)
+        line = idle.pop() if idle else _Line(await self._network.open_stream(peer, SYNC_PROTOCOL))
         try:
             yield line
         except BaseException:
             await line.close()
             raise
-        if peer in self._lines:
-            await line.close()  # somebody else asked this peer meanwhile, and left a stream
+        idle = self._lines.setdefault(peer, [])
+        if len(idle) < IDLE_LINES_MAX and peer in self._network.connected():
+            idle.append(line)
         else:
-            self._lines[peer] = line
+            await line.close()
 
     async def forget(self, peer: PeerId) -> None:
-        """The session with a peer has ended: close the stream to it."""
-        line = self._lines.pop(peer, None)
-        if line is not None:
+        """The session with a peer has ended: close the streams to it on which nobody asks."""
+        for line in self._lines.pop(peer, ()):
             await line.close()
 
     def note_addresses(self, peer: PeerId, addresses: Iterable[str], ours: tuple[str, ...]) -> None:

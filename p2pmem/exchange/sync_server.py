@@ -8,6 +8,7 @@ bytes, whether the graph is known here or not.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final
@@ -90,13 +91,26 @@ class SyncServer:
         self._peers = peers
         self._penalise = penalise
         self._member_at, self._address_of = member_at, address_of
-        limits = limits or PeerLimits()
+        self._serving: Counter[PeerId] = Counter()
+        self._limits = limits = limits or PeerLimits()
         self._allowances = Allowances(limits)
         self._pace = Allowance(limits.member_requests_per_minute, limits.known_members_max)
 
     async def serve(self, stream: Stream) -> None:
         """Answer until the peer ends its side, or has used up what a stranger may ask: to refuse costs as much as to
         answer, so he hears it once on each stream. Bytes that no peer of this protocol sends end the stream."""
+        if self._serving[stream.peer] >= self._limits.sync_streams_per_peer_max:
+            address = self._address_of(stream.peer)
+            log.warning("sync.refused", extra={"reason": "sync-streams", "address": address, "peer": stream.peer})
+            await stream.reset()
+            return
+        self._serving[stream.peer] += 1
+        try:
+            await self._serve(stream)
+        finally:
+            self._serving -= Counter((stream.peer,))
+
+    async def _serve(self, stream: Stream) -> None:
         reader = FrameReader(stream, frame_max_bytes=MESSAGE_BYTES_MAX)
         talk = _Talk()
         try:

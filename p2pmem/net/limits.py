@@ -127,6 +127,9 @@ class PeerLimits:
     reader_refill_s: float = 60.0
     readers_max: int = 1_024
     """For how many of them, and of their addresses, accounts are kept; of more, the oldest is forgotten."""
+    sync_streams_per_peer_max: int = 8
+    """Sync streams of one peer that are served at once; an honest one uses six. On each it may hold half a request and
+    a full window, 512 KiB, for as long as it likes."""
     member_requests_per_minute: int = 30_000
     """What one member, by all its peers, may ask in a minute, at once or spread. Each takes some 80 µs of CPU and more,
     whatever is asked. What is too many is answered later: so many each second."""

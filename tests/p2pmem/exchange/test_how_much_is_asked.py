@@ -43,6 +43,28 @@ async def test_a_stranger_who_has_used_up_what_he_may_ask_hears_it_once_and_the_
             assert last == NotGiven(int(Reason.TOO_MANY))
 
 
+@pytest.mark.cluster(n=1, limits=PeerLimits(sync_streams_per_peer_max=3))
+async def test_of_one_peer_so_many_sync_streams_are_served_at_once_and_one_more_ends(cluster: Cluster) -> None:
+    (ada,) = cluster.nodes
+    async with raw_peers(cluster, "stranger", "other") as (network, other):
+        peer = await dial(network, ada)
+        half = encode_frames([bytes(1_000)])[:-1]
+        streams = [await network.open_stream(peer, SYNC_PROTOCOL) for _ in range(4)]
+        for stream in streams[:3]:
+            await stream.send_all(half)
+        assert await answers_until_the_end(streams[3]) == []
+        for stream in streams[:3]:
+            with trio.move_on_after(1) as scope:
+                await stream.receive_some()
+            assert scope.cancelled_caught
+        await streams[0].reset()
+        for network_of in (network, other):
+            stream = await network_of.open_stream(await dial(network_of, ada), SYNC_PROTOCOL)
+            await stream.send_all(encode_frames([QUESTION]))
+            await stream.close_write()
+            assert [type(it) for it in await answers_until_the_end(stream)] == [Heads]
+
+
 @pytest.mark.cluster(n=1, limits=FEW)
 async def test_a_stranger_who_asks_as_ever_new_peers_has_what_his_address_has(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
