@@ -123,8 +123,7 @@ class Link:
     async def read(self) -> None:
         """Take frames in until the peer ends its side. Raises `RefusedError` for what no member sends."""
         while (data := await self._reader.receive()) is not None:
-            if (later_s := self._later_s()) > 0:
-                await trio.sleep(later_s)
+            await trio.sleep(self._later_s())  # a checkpoint, too: many frames may come in one read
             message = frames.decode(data)
             if isinstance(message, Skipped):
                 continue

@@ -39,10 +39,12 @@ from libp2p.tools.anyio_service import background_trio_service
 from p2pmem_protocol.errors import MisuseError, OutsideError, RefusedError
 
 from p2pmem.net import libp2p_repairs
+from p2pmem.net.allowance import Allowance
 from p2pmem.net.background import background_nursery
 from p2pmem.net.framing import FrameReader, encode_length
 from p2pmem.net.gossip_told import Told
 from p2pmem.net.limits import GossipLimits
+from p2pmem.net.room import origin_of_address
 from p2pmem.net.seam import Network, PeerEventKind, PeerId, Stream, StreamClosedError
 from p2pmem.net.secure import Identity
 from p2pmem.net.topics import (
@@ -118,6 +120,7 @@ class _GossipHost:
 
     def __init__(self, network: Network, identity: Identity) -> None:
         self._network = network
+        self.address_of = network.address_of
         self._identity = identity
         self.notifees: list[Any] = []
 
@@ -175,6 +178,8 @@ class SafePubsub(Pubsub):
         self._validating: set[bytes] = set()
         self._told = Told()
         self._inbound: set[Stream] = set()
+        self._address_of = host.address_of
+        self._pace = Allowance(limits.rpcs_per_address_per_minute, limits.addresses_max)
         self._announcing: dict[ID, trio.Lock] = {}
 
     def get_hello_packet(self) -> rpc_pb2.RPC:
@@ -269,7 +274,13 @@ class SafePubsub(Pubsub):
     async def continuously_read_stream(self, stream: INetStream) -> None:
         """Read a peer's RPCs until it ends or breaks the rules."""
         seam = cast(_GossipStream, stream).seam
+        if sum(it.peer == seam.peer for it in self._inbound) >= self._limits.streams_per_peer_max:
+            address = self._address_of(seam.peer)
+            log.warning("net.gossip.refused", extra={"reason": "streams", "address": address, "peer": seam.peer})
+            await seam.reset()
+            return
         reader = FrameReader(seam, frame_max_bytes=self._limits.rpc_max_bytes)
+        origin = origin_of_address(self._address_of(seam.peer)).wide
         self._inbound.add(seam)
         peer_id = ID.from_string(seam.peer)
         if peer_id not in self.peers:
@@ -277,6 +288,7 @@ class SafePubsub(Pubsub):
             self.manager.run_task(self._greet, peer_id)
         try:
             while (raw := await reader.receive()) is not None:
+                await trio.sleep(self._pace.take_later(trio.current_time(), origin))
                 await self._take_rpc(seam.peer, raw)
         except StreamClosedError:
             log.debug("net.gossip.stream_ended", extra={"peer": seam.peer})

@@ -15,7 +15,8 @@ from p2pmem.net.seam import NetworkLimits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GossipLimits:
-    """What one RPC of GossipSub may hold; more ends its stream and is held against its sender."""
+    """What one RPC of GossipSub may hold: more ends its stream and is held against its sender. And how many are taken
+    in."""
 
     rpc_max_bytes: int = 1 << 20
     subscriptions_per_rpc_max: int = 1_000
@@ -23,6 +24,13 @@ class GossipLimits:
     controls_per_rpc_max: int = 100
     """Entries of each kind: IHAVE, IWANT, GRAFT, PRUNE."""
     ids_per_control_max: int = 5_000
+    streams_per_peer_max: int = 3
+    """On which one peer speaks at once; it needs one. On each it may hold half an RPC for as long as it likes."""
+    rpcs_per_address_per_minute: int = 30_000
+    """RPCs of all who come from one IP address (one /48 in IPv6) that are taken in within a minute, at once or spread;
+    each takes 15 to 50 µs of CPU, an empty one too. What is too much is read later: so many each second."""
+    addresses_max: int = 4_096
+    """For how many addresses that is accounted; of more, the one that was silent longest is forgotten."""
     receive_timeout_s: float = 5.0
     """What is received is dropped when its receiver has not decided within this time."""
 

@@ -297,6 +297,61 @@ async def test_limits_on_an_rpc_hold_at_the_limit_and_one_past_it(
             assert len(node.blamed) == blamed
 
 
+async def test_on_so_many_streams_one_peer_speaks_at_once_and_one_more_ends() -> None:
+    networks = MemoryNetworks()
+    limits = GossipLimits(streams_per_peer_max=2)
+    async with nodes(networks, 1, limits=limits) as (node,), networks.network("attacker") as attacker:
+        await node.topics.subscribe("open", Inbox())
+        peer = await attacker.connect(node.network.addresses()[0], expected=None)
+        streams = [await attacker.open_stream(peer, MESHSUB) for _ in range(3)]
+        with pytest.raises(StreamClosedError):
+            await read_to_end(streams[2])
+        await streams[0].reset()
+        await trio.testing.wait_all_tasks_blocked()
+        again = await attacker.open_stream(peer, MESHSUB)
+        for stream in (streams[1], again):
+            await stream.send_all(encode_frames([published(1).SerializeToString()]))
+        await trio.testing.wait_all_tasks_blocked()
+        assert node.blamed == []
+
+
+async def test_of_one_address_so_many_rpcs_are_taken_in_at_once_and_the_others_one_a_second(
+    autojump_clock: MockClock,
+) -> None:
+    networks = MemoryNetworks()
+    limits = GossipLimits(rpcs_per_address_per_minute=60, addresses_max=2)
+    got: list[float] = []
+
+    async def note(peer: PeerId, data: bytes) -> Verdict:
+        got.append(trio.current_time())
+        return Verdict.ACCEPT
+
+    async with (
+        nodes(networks, 1, limits=limits) as (node,),
+        networks.network("attacker") as attacker,
+        networks.network("other") as other,
+    ):
+        await node.topics.subscribe("open", note)
+        for network in (attacker, other):
+            peer = await network.connect(node.network.addresses()[0], expected=None)
+        await trio.sleep(1)
+        stream = await attacker.open_stream(peer, MESHSUB)
+        last = published(2)
+        last.publish[0].CopyFrom(last.publish[1])
+        del last.publish[1:]
+        began = trio.current_time()
+        empty = rpc_pb2.RPC().SerializeToString()
+        await stream.send_all(encode_frames([*[empty] * 59, published(1).SerializeToString()]))
+        await stream.send_all(encode_frames([*[empty] * 9, last.SerializeToString()]))
+        elsewhere = await other.open_stream(peer, MESHSUB)
+        mine = signed_message(Identity(b"\x18" * 32), "open", b"y", 1)
+        await elsewhere.send_all(encode_frames([rpc_pb2.RPC(publish=[mine]).SerializeToString()]))
+        await trio.sleep(60)
+        assert len(got) == 3
+        assert [round(at - began) for at in got] == [0, 0, 10], "nobody waits for what another address sends"
+        assert node.blamed == []
+
+
 @pytest.mark.parametrize(("thinks_s", "passed_on"), [(0.9, True), (1.1, False)])
 async def test_who_decides_in_time_passes_on_and_who_takes_longer_does_not(
     autojump_clock: MockClock, thinks_s: float, passed_on: bool
