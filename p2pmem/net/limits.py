@@ -121,6 +121,8 @@ class PeerLimits:
     credentials to check, which take some 4 ms of CPU."""
     hellos_per_minute: int = 2_400
     """The same from all addresses."""
+    hellos_per_member_per_minute: int = 240
+    """Hellos looked at of one member's known peers, from wherever they come."""
     hello_addresses_max: int = 1_024
     """For how many addresses accounts are kept; of more, the one that was silent longest is forgotten."""
 

@@ -111,6 +111,7 @@ class Sessions:
     ) -> None:
         limits = limits or PeerLimits()
         self._hellos_of_address = Allowance(limits.hellos_per_address_per_minute, limits.hello_addresses_max)
+        self._hellos_of_member = Allowance(limits.hellos_per_member_per_minute, limits.known_members_max)
         self._hellos = Allowance(limits.hellos_per_minute)
         self._network = network
         self._network_id = network_id
@@ -262,10 +263,11 @@ class Sessions:
             await stream.reset()
 
     def _may_prove(self, peer: PeerId) -> bool:
-        """Whether the proof of a peer that opened is looked at: of known peers of members always, of others so many a
-        minute. Who has used that up hears what a stranger does."""
-        if self.is_known(peer):
-            return True
+        """Whether the proof of a peer that opened is looked at: so many a minute of each member's known peers, whatever
+        others at their address do, and of others. Who has used that up hears what a stranger does."""
+        member = self._known.member_of(peer)
+        if member is not None and self._is_listed(member):
+            return self._hellos_of_member.take(trio.current_time(), str(member))
         where, now_s = origin_of_address(self._network.address_of(peer)).wide, trio.current_time()
         return self._hellos_of_address.take(now_s, where) and self._hellos.take(now_s)
 

@@ -12,7 +12,7 @@ import trio
 import trio.testing
 from p2pmem_jobs import SystemClock
 from p2pmem_protocol.hello import Greeting, Speakers
-from p2pmem_protocol.names import network_id
+from p2pmem_protocol.names import Address, network_id
 
 from p2pmem.net import sessions as sessions_module
 from p2pmem.net.framing import FrameReader
@@ -84,7 +84,7 @@ async def test_of_many_streams_that_one_peer_opens_at_once_one_is_served(caplog:
     assert (served.at_once, sessions.all()) == (0, ())
 
 
-async def test_of_strangers_so_many_hellos_a_minute_are_heard_and_of_known_members_all(
+async def test_of_strangers_so_many_hellos_a_minute_are_heard_and_of_each_known_member(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
 ) -> None:
     heard: list[PeerId] = []
@@ -94,7 +94,9 @@ async def test_of_strangers_so_many_hellos_a_minute_are_heard_and_of_known_membe
             heard.append(stream.peer)
 
     monkeypatch.setattr(sessions_module, "greet_as_listener", greet)
-    limits = PeerLimits(hellos_per_address_per_minute=3, hellos_per_minute=5, hello_addresses_max=8)
+    limits = PeerLimits(
+        hellos_per_address_per_minute=3, hellos_per_minute=5, hellos_per_member_per_minute=4, hello_addresses_max=8
+    )
     sessions = make_sessions(Served(), limits)
 
     async def say(where: str, times: int) -> int:
@@ -106,8 +108,10 @@ async def test_of_strangers_so_many_hellos_a_minute_are_heard_and_of_known_membe
 
     assert await say("192.0.2.1", 10) == 3
     assert await say("192.0.2.2", 10) == 2, "of the five of all, which the first did not use up with what was not heard"
-    monkeypatch.setattr(sessions, "is_known", lambda peer: peer == "192.0.2.1")
-    assert await say("192.0.2.1", 10) == 10
+    monkeypatch.setattr(sessions, "_is_listed", lambda member: True)
+    for number, where in enumerate(("192.0.2.1", "192.0.2.4")):
+        sessions._known.note(PeerId(where), Address(bytes([number]) * 20))
+        assert await say(where, 10) == 4, "at an address that has used up what strangers may, too"
     await trio.sleep(12)
     assert await say("192.0.2.3", 10) == 1
     await trio.sleep(60)
