@@ -46,11 +46,11 @@ from p2pmem.exchange.parting import Parting
 from p2pmem.exchange.sync_client import Comparison, SyncClient
 from p2pmem.exchange.sync_server import SyncServer
 from p2pmem.ledger.batch import Delta
-from p2pmem.net.allowance import Allowance
 from p2pmem.net.dialer import Dialer
 from p2pmem.net.framing import FrameReader
 from p2pmem.net.greet import NotWelcomeError
 from p2pmem.net.limits import PeerLimits
+from p2pmem.net.pace import Pace
 from p2pmem.net.reach import is_same_host, may_dial_on_hearsay
 from p2pmem.net.seam import Network, PeerId, Stream
 from p2pmem.net.sessions import Session, Sessions
@@ -93,7 +93,7 @@ class Exchange:
         self._announce, self._met, self._penalise = announce, met, penalise
         self._gossip = Gossip(network.peer_id)
         self._recent = Recent()
-        self._pace = Allowance(limits.member_frames_per_minute, limits.known_members_max)
+        self._pace = Pace(network.address_of, limits.member_frames_per_minute, limits.known_members_max)
         self._links: dict[PeerId, Link] = {}
         self._comparers: dict[PeerId, Comparer] = {}
         self._compared = Comparisons()
@@ -159,7 +159,6 @@ class Exchange:
     async def serve(self, session: Session, stream: Stream, reader: FrameReader) -> None:
         """What `Sessions` runs as long as a session lasts."""
         peer = session.peer
-        member = self._sessions.member_at(peer) or peer
         link = Link(
             session,
             stream,
@@ -170,7 +169,7 @@ class Exchange:
             raw=self._raw,
             do=self._do,
             follow_head=partial(self._follow_head, peer),
-            later_s=lambda: self._pace.take_later(trio.current_time(), member),
+            turn=partial(self._pace.turn, self._sessions.member_at(peer) or peer, peer),
         )
         comparer = Comparer()
         self._links[peer], self._comparers[peer] = link, comparer

@@ -71,10 +71,10 @@ class Link:
         raw: Callable[[bytes], bytes | None],
         do: Do,
         follow_head: Callable[[GraphId], Awaitable[None]],
-        later_s: Callable[[], float],
+        turn: Callable[[], Awaitable[None]],
     ) -> None:
-        """`follow_head` asks the peer for a newer roster of a graph, and never raises. `later_s` takes one frame more
-        into account, and says how long to wait before it is looked at."""
+        """`follow_head` asks the peer for a newer roster of a graph, and never raises. `turn` returns when one
+        more frame may be taken in; it is a checkpoint, because many may come in one read."""
         self.session = session
         self._wake = trio.Event()
         self._planned_ms = -inf
@@ -87,7 +87,7 @@ class Link:
         self._raw = raw
         self._do = do
         self._follow_head = follow_head
-        self._later_s = later_s
+        self._turn = turn
 
     @property
     def peer(self) -> PeerId:
@@ -123,7 +123,7 @@ class Link:
     async def read(self) -> None:
         """Take frames in until the peer ends its side. Raises `RefusedError` for what no member sends."""
         while (data := await self._reader.receive()) is not None:
-            await trio.sleep(self._later_s())  # a checkpoint, too: many frames may come in one read
+            await self._turn()
             message = frames.decode(data)
             if isinstance(message, Skipped):
                 continue

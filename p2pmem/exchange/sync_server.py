@@ -43,9 +43,9 @@ from p2pmem_protocol.negentropy import Responder
 
 from p2pmem.exchange.allowance import Allowances
 from p2pmem.exchange.holdings import Holdings
-from p2pmem.net.allowance import Allowance
 from p2pmem.net.framing import FrameReader, send_frames
 from p2pmem.net.limits import PeerLimits
+from p2pmem.net.pace import Pace
 from p2pmem.net.room import origin_of_address
 from p2pmem.net.seam import PeerId, Stream, StreamClosedError
 
@@ -94,7 +94,7 @@ class SyncServer:
         self._serving: Counter[PeerId] = Counter()
         self._limits = limits = limits or PeerLimits()
         self._allowances = Allowances(limits)
-        self._pace = Allowance(limits.member_requests_per_minute, limits.known_members_max)
+        self._pace = Pace(address_of, limits.member_requests_per_minute, limits.known_members_max)
 
     async def serve(self, stream: Stream) -> None:
         """Answer until the peer ends its side, or has used up what a stranger may ask: to refuse costs as much as to
@@ -135,8 +135,7 @@ class SyncServer:
         member = self._member_at(peer)
         if member is None:
             return self._allowances.may_ask(peer, self._where(peer), trio.current_time())
-        if (later_s := self._pace.take_later(trio.current_time(), member)) > 0:
-            await trio.sleep(later_s)
+        await self._pace.turn(member, peer)
         return True
 
     def _where(self, peer: PeerId) -> str:

@@ -236,8 +236,10 @@ class Libp2pConnection:
         counters: Counters,
         on_stream: Callable[[Libp2pStream], None],
         may_work: Callable[[Libp2pConnection, int], bool],
+        on_full: Callable[[], None],
     ) -> None:
-        """`may_work` is asked whether the peer may make so much work more (`YamuxSession.take_work`)."""
+        """`may_work` is asked whether the peer may make so much work more (`YamuxSession.take_work`); `on_full` is told
+        when all connections together hold too much that is unread."""
         self.peer = channel.peer
         self.address = address
         self.inbound = origin is not None
@@ -249,7 +251,7 @@ class Libp2pConnection:
         self._limits = limits
         self._counters = counters
         self._on_stream = on_stream
-        self._may_work = may_work
+        self._may_work, self._on_full = may_work, on_full
         self._work = 0
         self._session = YamuxSession(
             client=not self.inbound,
@@ -257,7 +259,7 @@ class Libp2pConnection:
             inbound_streams_max=limits.inbound_streams_per_peer_max,
         )
         self._streams: dict[int, Libp2pStream] = {}
-        self._unread_bytes = 0
+        self.unread_bytes = 0
         self._heard_at = self._came_s = self._quiet_s = trio.current_time()
         self._output_waits = trio.Event()
         self._room = trio.Event()
@@ -301,6 +303,7 @@ class Libp2pConnection:
             return
         self._why = why
         self._ending.set()
+        self._counters.unread_bytes -= self.unread_bytes
         self._session.go_away()
         self._output_waits.set()
         streams, self._streams = self._streams, {}
@@ -321,6 +324,12 @@ class Libp2pConnection:
             extra={"reason": reason, "address": self.address, "peer": self.peer, "text": text},
         )
         self.end(text)
+
+    def refuse_unread(self) -> None:
+        """The same, and throw away what is unread: all connections hold too much together, and this one most of it."""
+        for stream in tuple(self._streams.values()):
+            stream.reset_now()
+        self.refuse("unread-in-all", "has most of too much content that nobody reads")
 
     @property
     def streams_open(self) -> int:
@@ -369,12 +378,14 @@ class Libp2pConnection:
         self._kick()
 
     def released(self, stream_id: int, size_bytes: int) -> None:
-        self._unread_bytes -= size_bytes
+        self.dropped(size_bytes)
         self._session.release(stream_id, size_bytes)
         self._kick()
 
     def dropped(self, size_bytes: int) -> None:
-        self._unread_bytes -= size_bytes
+        self.unread_bytes -= size_bytes
+        if not self.ended:
+            self._counters.unread_bytes -= size_bytes
 
     def end_stream(self, stream_id: int) -> None:
         self._session.end_stream(stream_id)
@@ -425,9 +436,11 @@ class Libp2pConnection:
                     self.refuse("work", "more small frames or streams than it may send")
                     return
                 self._work = 0
-            if self._unread_bytes > self._limits.unread_per_connection_max_bytes:
+            if self.unread_bytes > self._limits.unread_per_connection_max_bytes:
                 self.refuse("unread", "too much content that nobody reads")
                 return
+            if self._counters.unread_bytes > self._limits.unread_max_bytes:
+                self._on_full()
             if self._session.control_output_bytes > CONTROL_OUTPUT_MAX_BYTES:
                 self.refuse("unread-answers", "asks without end and does not read the answers")
                 return
@@ -451,7 +464,8 @@ class Libp2pConnection:
             return
         match event:
             case DataReceived(_, data):
-                self._unread_bytes += len(data)
+                self.unread_bytes += len(data)
+                self._counters.unread_bytes += len(data)
                 stream_or_none.received(data)
             case StreamEnded():
                 stream_or_none.peer_ended()

@@ -36,6 +36,8 @@ class Counters:
         self.unproven = Traffic()
         self.refused: Counter[str] = Counter()
         self.restarts = 0
+        self.unread_bytes = 0
+        """What was received in streams and nobody has read yet, of all peers."""
 
     def of(self, peer: PeerId) -> Traffic:
         """The live counts of `peer`, kept until it is `gone` and some time after."""

@@ -39,11 +39,11 @@ from libp2p.tools.anyio_service import background_trio_service
 from p2pmem_protocol.errors import MisuseError, OutsideError, RefusedError
 
 from p2pmem.net import libp2p_repairs
-from p2pmem.net.allowance import Allowance
 from p2pmem.net.background import background_nursery
 from p2pmem.net.framing import FrameReader, encode_length
 from p2pmem.net.gossip_told import Told
 from p2pmem.net.limits import GossipLimits
+from p2pmem.net.pace import Pace
 from p2pmem.net.room import origin_of_address
 from p2pmem.net.seam import Network, PeerEventKind, PeerId, Stream, StreamClosedError
 from p2pmem.net.secure import Identity
@@ -179,7 +179,7 @@ class SafePubsub(Pubsub):
         self._told = Told()
         self._inbound: set[Stream] = set()
         self._address_of = host.address_of
-        self._pace = Allowance(limits.rpcs_per_address_per_minute, limits.addresses_max)
+        self._pace = Pace(host.address_of, limits.rpcs_per_address_per_minute, limits.addresses_max)
         self._announcing: dict[ID, trio.Lock] = {}
 
     def get_hello_packet(self) -> rpc_pb2.RPC:
@@ -288,7 +288,7 @@ class SafePubsub(Pubsub):
             self.manager.run_task(self._greet, peer_id)
         try:
             while (raw := await reader.receive()) is not None:
-                await trio.sleep(self._pace.take_later(trio.current_time(), origin))
+                await self._pace.turn(origin, seam.peer)
                 await self._take_rpc(seam.peer, raw)
         except StreamClosedError:
             log.debug("net.gossip.stream_ended", extra={"peer": seam.peer})

@@ -363,6 +363,7 @@ class Libp2pNetwork(NetworkBase[Libp2pConnection]):
             counters=self.counters,
             on_stream=self._serve,
             may_work=self._may_work,
+            on_full=self._end_with_most_unread,
         )
         self._came(connection)
         self._nursery.start_soon(self._run_connection, connection)
@@ -372,6 +373,14 @@ class Libp2pNetwork(NetworkBase[Libp2pConnection]):
         standing = self._standing_of(connection.peer)
         key = standing.member if standing is not None else origin_of_address(connection.address).wide
         return self._work.take(trio.current_time(), key, work)
+
+    def _end_with_most_unread(self) -> None:
+        def rank(connection: Libp2pConnection) -> tuple[bool, int]:
+            return self._standing_of(connection.peer) is None, connection.unread_bytes
+
+        holding = [connection for connection in self.all_connections() if connection.unread_bytes]
+        if holding:
+            max(holding, key=rank).refuse_unread()
 
     async def _run_connection(self, connection: Libp2pConnection) -> None:
         try:

@@ -95,6 +95,9 @@ class NetworkLimits:
     """What may be on its way in a stream, unread, before its writer waits. Not less than 256 KiB (yamux)."""
     unread_per_connection_max_bytes: int = 8 * 1024 * 1024
     """What one peer may have sent in all streams that nobody here has read yet; more closes the connection."""
+    unread_max_bytes: int = 256 * 1024 * 1024
+    """The same of all peers together. Of more, the connection ends that has most of it, a stranger's before a member's,
+    and what is unread of it is thrown away."""
     stalled_write_timeout_s: float = 30.0
     """A connection that takes no byte for so long, while we have some to send, is closed."""
     silent_timeout_s: float = 30.0

@@ -119,3 +119,17 @@ async def test_of_a_member_so_many_frames_are_taken_in_at_once_and_the_others_on
     assert taken[59] - began < 1
     assert 9 <= taken[69] - began < 12
     assert ada.inside.network.peer_id in bo.inside.network.connected()
+
+
+@pytest.mark.cluster(n=2, limits=SLOW)
+async def test_what_a_member_left_behind_that_is_gone_is_not_taken_in_for_hours(cluster: Cluster) -> None:
+    ada, bo = cluster.nodes
+    await cluster.advance(minutes=5)
+    (session,) = ada.inside.services.sessions.all()
+    stream = bo.inside.exchange._links[ada.inside.network.peer_id]._stream
+    await stream.send_all(encode_frames([frames.encode(Frame())] * 10_000))
+    await cluster.advance(seconds=5)
+    await cluster.crash(bo)
+    await cluster.advance(minutes=2)
+    assert ada.inside.services.sessions.get(session.peer) is None
+    assert ada.inside.exchange._links == {}

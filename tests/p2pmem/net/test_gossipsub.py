@@ -352,6 +352,23 @@ async def test_of_one_address_so_many_rpcs_are_taken_in_at_once_and_the_others_o
         assert node.blamed == []
 
 
+async def test_rpcs_that_somebody_left_behind_who_is_gone_are_not_taken_in_for_hours(autojump_clock: MockClock) -> None:
+    networks = MemoryNetworks()
+    limits = GossipLimits(rpcs_per_address_per_minute=60)
+    async with nodes(networks, 1, limits=limits) as (node,):
+        await node.topics.subscribe("open", Inbox())
+        pubsub = node.topics._pubsub
+        assert pubsub is not None
+        async with networks.network("attacker") as attacker:
+            peer = await attacker.connect(node.network.addresses()[0], expected=None)
+            stream = await attacker.open_stream(peer, MESHSUB)
+            await stream.send_all(encode_frames([rpc_pb2.RPC().SerializeToString()] * 10_000))
+            await trio.sleep(5)
+            assert len(pubsub._inbound) == 1
+        await trio.sleep(5)
+        assert pubsub._inbound == set()
+
+
 @pytest.mark.parametrize(("thinks_s", "passed_on"), [(0.9, True), (1.1, False)])
 async def test_who_decides_in_time_passes_on_and_who_takes_longer_does_not(
     autojump_clock: MockClock, thinks_s: float, passed_on: bool

@@ -226,6 +226,30 @@ async def test_so_many_bytes_may_be_unread_in_all_streams_and_one_more_ends_the_
         assert network.statistics().refused["unread"] == 1
 
 
+async def test_so_many_bytes_of_all_peers_may_be_unread_and_of_more_who_has_most_goes_and_strangers_first() -> None:
+    member = Identity(os.urandom(32))
+    async with victim(NetworkLimits(unread_max_bytes=600_000)) as network:
+        network.set_handler("/hold/1", hold)
+        network.set_standing(lambda peer: Standing("member", frozenset({b"graph"})) if peer == member.peer_id else None)
+        ours, most, less = await secured(network, member), await secured(network), await secured(network)
+        for channel, size_bytes in ((ours, 250_000), (most, 200_000), (less, 150_000)):
+            await channel.write(negotiate(1, "/hold/1"))
+            await read_until(channel, b"/hold/1")
+            await channel.write(frame(DATA, 0, 1, size_bytes, bytes(size_bytes)))
+            await channel.write(frame(PING, SYN, 0, 7))
+            await read_until(channel, frame(PING, ACK, 0, 7))
+        assert network.counters.unread_bytes == 600_000
+        assert network.statistics().refused == {}
+        await less.write(frame(DATA, 0, 1, 1, b"x"))
+        await until_closed(most.wire)
+        assert network.statistics().refused["unread-in-all"] == 1
+        assert network.counters.unread_bytes == 400_001
+        await assert_serves(network)
+        less.wire.close()
+        ours.wire.close()
+        await until(lambda: not network.connected())
+
+
 async def test_four_hundred_half_open_sockets_of_one_address_do_not_keep_others_out() -> None:
     limits = NetworkLimits(half_open_per_address_max=16)
     async with victim(limits) as network:

@@ -1,0 +1,38 @@
+"""Taking in what peers say at a pace: so much a minute, and what is too much later. Nothing is refused, so a peer that
+honestly has much to say is slower and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import trio
+
+from p2pmem.net.allowance import Allowance
+from p2pmem.net.seam import PeerId, StreamClosedError
+
+TURNS_AT_ONCE: Final = 64
+"""After so many there is a moment for all else: they take some 3 ms."""
+
+
+class Pace:
+    """One account for each key, full at first: an address, or a member by its name."""
+
+    def __init__(self, address_of: Callable[[PeerId], str], per_minute: int, accounts_max: int) -> None:
+        """`address_of` is where a peer is connected from, empty when it is not."""
+        self._address_of = address_of
+        self._account = Allowance(per_minute, accounts_max)
+        self._turns = 0
+
+    async def turn(self, key: str, peer: PeerId) -> None:
+        """Wait until one more word of this peer may be taken in. Now and then a checkpoint: many may come in one read.
+
+        Raises `StreamClosedError` when it has to wait and the peer is gone by then: what it left behind would keep a
+        task for as long as it said.
+        """
+        later_s = self._account.take_later(trio.current_time(), key)
+        self._turns += 1
+        if later_s or self._turns % TURNS_AT_ONCE == 0:
+            await trio.sleep(later_s)
+        if later_s and not self._address_of(peer):
+            raise StreamClosedError(f"{peer} is gone: what it left behind is not looked at")
