@@ -16,6 +16,7 @@ from p2pmem_protocol.snapshot import Snapshot
 
 from p2pmem.ledger.narrowed import NARROWED_MAX
 from p2pmem.net.framing import FrameReader, encode_frames
+from p2pmem.net.limits import PeerLimits
 
 ROUNDS = 30
 
@@ -25,7 +26,7 @@ def snapshots_held() -> int:
     return sum(isinstance(it, Snapshot) for it in gc.get_objects())
 
 
-@pytest.mark.cluster(n=1, access="open")
+@pytest.mark.cluster(n=1, access="open", limits=PeerLimits(sync_streams_per_peer_max=2 * ROUNDS))
 async def test_rounds_left_open_hold_no_snapshots_of_their_own(cluster: Cluster) -> None:
     ada = cluster.nodes[0]
     parts = list(combinations((int(kind) for kind in Kind), 4))[:ROUNDS]
