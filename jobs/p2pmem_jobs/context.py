@@ -18,7 +18,7 @@ import trio
 from . import codec, work
 from .clock import Clock
 from .database import CrashPoint, Database
-from .errors import MisuseError, NotDoneError, OutcomeUnknownError, WaitedTooLongError
+from .errors import MisuseError, NotDoneError, OutcomeUnknownError, StaleAttemptError, WaitedTooLongError
 from .handlers import Handler
 from .records import SLEEP, WAIT, Claimed, Progress
 from .signals import Listener, Signal
@@ -181,21 +181,34 @@ class Context:
         """A step that writes rows: they and its result are committed in one transaction, or neither is.
 
         `fn`, `after` and `owed` are those of `Database.write`; in a later run nothing is called. Otherwise like `step`.
+        What is `owed` has happened in memory already: where the run is over, because the job was cancelled meanwhile,
+        the rows are stored without the step, and then `StaleAttemptError` is raised.
         """
         stored = await self._begin(name)
         declared = _declared(fn, returns)
         if stored is not None:
             return typing.cast(T, codec.decode(stored, declared, _stored(name)))
 
-        def write(connection: sqlite3.Connection) -> T:
-            work.require_current(connection, self._claimed)
+        def write(connection: sqlite3.Connection) -> tuple[T, StaleAttemptError | None]:
+            try:
+                work.require_current(connection, self._claimed)
+            except StaleAttemptError as over:
+                if not owed:
+                    raise
+                return fn(connection), over
             result = fn(connection)
             text = codec.encode(result, declared)
             work.store_step(connection, self._claimed, name, self._clock.now_ms(), text)
-            return result
+            return result, None
+
+        def tell(done: tuple[T, StaleAttemptError | None]) -> None:
+            if after is not None:
+                after(done[0])
 
         self._crash_at(name, "before")
-        result = await self._database.write(write, after, owed=owed)
+        result, over = await self._database.write(write, tell, owed=owed)
+        if over is not None:
+            raise over
         self._crash_at(name, "after")
         return result
 

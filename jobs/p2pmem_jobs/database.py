@@ -10,10 +10,6 @@ What a write may count on:
 * an exception takes back its own part, reaches its own caller, and nobody else notices;
 * when `write` returns, the rows are durable (WAL, `synchronous=FULL`); when it raises, none of them exist;
 * a caller that is cancelled while its write waits has not written; one whose write has begun waits for the commit.
-
-    queued --taken into a group--> begun --committed, or failed--> ended
-    queued --caller cancelled--> withdrawn
-    begun --refused by the disk, and owed--> queued, before all others
 """
 
 from __future__ import annotations
@@ -21,20 +17,19 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from enum import Enum, unique
 from pathlib import Path
 from types import CoroutineType
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 import trio
 
 from .blocking import Blocking
 from .errors import BugError, ClosedError, DiskError, MisuseError, OutsideError
 from .files import MEMORY, Files, map_sqlite_error, map_sqlite_errors, open_files
+from .operations import Operation, Operations, Write
 from .plain_nursery import open_plain_nursery
 from .schema import Migration, apply_migrations
 
@@ -42,9 +37,9 @@ log = logging.getLogger(__name__)
 
 TRIED_AGAIN_S: Final = 1.0
 """How long what the disk refused waits for the next try."""
+_TOLD_EVERY = 60  # of the tries of one write, so many pass before the log says again that the disk refuses it
 
 T = TypeVar("T")
-Write = Callable[[sqlite3.Connection], T]
 CrashPoint = Callable[[str], None]
 
 # SQLite asks the authoriser when it compiles a statement, and Python keeps compiled statements by their text. The mark
@@ -69,18 +64,16 @@ class Limits:
     """Bounds of a database.
 
     operations_per_commit: the largest group. Larger groups are not much cheaper, and hold up whoever waits behind them.
-    waiting_operations: writes that may wait; further callers are held back until there is room.
     slow_readers: reads that run in worker threads at once.
     wal_bytes: the size to which the write-ahead log is cut back after a checkpoint.
     """
 
     operations_per_commit: int = 256
-    waiting_operations: int = 4096
     slow_readers: int = 2
     wal_bytes: int = 16 * 1024 * 1024
 
     def __post_init__(self) -> None:
-        if min(self.operations_per_commit, self.waiting_operations, self.slow_readers, self.wal_bytes) < 1:
+        if min(self.operations_per_commit, self.slow_readers, self.wal_bytes) < 1:
             raise MisuseError("every limit of a database is at least 1")
 
 
@@ -104,35 +97,6 @@ class DatabaseStatistics:
     slow_reads: int
 
 
-@unique
-class _State(Enum):
-    QUEUED = "queued"
-    BEGUN = "begun"
-    ENDED = "ended"
-    WITHDRAWN = "withdrawn"
-
-
-class _Operation(Generic[T]):
-    """A write, from its caller to its commit. `alone` ones run outside a transaction (checkpoint, compact); one that is
-    `owed` is tried again where the disk refuses."""
-
-    __slots__ = ("after", "alone", "error", "fn", "owed", "result", "state", "task")
-
-    def __init__(self, fn: Write[T], after: Callable[[T], object] | None, *, alone: bool, owed: bool = False) -> None:
-        self.fn = fn
-        self.after = after
-        self.alone = alone
-        self.owed = owed
-        self.state = _State.QUEUED
-        self.task: trio.lowlevel.Task | None = None
-        self.error: BaseException | None = None
-        self.result: T
-
-    def call_after(self) -> None:
-        if self.after is not None:
-            self.after(self.result)
-
-
 class Database:
     """An open file. Made by `open_database`."""
 
@@ -141,12 +105,11 @@ class Database:
         self._blocking = blocking
         self._limits = limits
         self.crash_point = crash_point
-        self._queue: deque[_Operation[Any]] = deque()
-        self._room = trio.Semaphore(limits.waiting_operations)
-        self._idle: trio.lowlevel.Task | None = None
+        self._operations = Operations(limits.operations_per_commit)
         self._closing = False  # no new writes
-        self._lets_go = False
-        self._try_again = trio.Event()
+        self._has_let_go = trio.Event()
+        self._lost: str | None = None  # why something that was owed will not be stored any more
+        self._refusals = 0  # in a row
         self._closed = False  # no new reads either
         self._broken: str | None = None
         self._slow = trio.Semaphore(limits.slow_readers)
@@ -172,10 +135,10 @@ class Database:
     @property
     def is_idle(self) -> bool:
         """Whether every write that was asked for is on disk, and told."""
-        return self._idle is not None and not self._queue
+        return self._operations.writer_is_idle and not self._operations
 
     def statistics(self) -> DatabaseStatistics:
-        return DatabaseStatistics(waiting=len(self._queue), **self._counts)
+        return DatabaseStatistics(waiting=len(self._operations), **self._counts)
 
     # Writing
 
@@ -196,46 +159,22 @@ class Database:
         With `shield` it is never withdrawn: for what has to be stored in any case.
 
         With `owed`, too; and where the disk refuses it waits, and is tried again until it is stored: for what the
-        caller has changed in memory already. Writes stay in their order meanwhile; those that are not owed are told at
-        each try. It ends with the error after `let_go`, and when the database closes.
+        caller has changed in memory already. `fn` runs at each try. Writes stay in their order meanwhile; those that
+        are not owed are told at each try. It ends with the error where trying again does not help (`DamagedError`, or
+        whatever `fn` itself raises), after `let_go`, and when the database closes.
         """
-        return await self._submit(_Operation(fn, after, alone=False, owed=owed), shield or owed)
+        return await self._submit(Operation(fn, after, owed=owed, shield=shield))
 
     def let_go(self) -> None:
-        """From now on nothing is tried again: whoever owes a write is told what the disk says. For the end of a process
-        whose memory is not needed any more."""
-        self._lets_go = True
-        self._try_again.set()
+        """From now on nothing is tried again: whoever owes a write is told what the disk says, and of what is owed none
+        is stored after one that was not. For the end of a process whose memory is not needed any more."""
+        self._has_let_go.set()
 
-    async def _submit(self, operation: _Operation[T], shield: bool = False) -> T:
-        if not shield:
+    async def _submit(self, operation: Operation[T]) -> T:
+        if not operation.shield:
             await trio.lowlevel.checkpoint_if_cancelled()
         self._refuse_if_closed()
-        try:
-            self._room.acquire_nowait()
-        except trio.WouldBlock:
-            with trio.CancelScope(shield=shield):
-                await self._room.acquire()
-            if self._closing or self._broken:
-                self._room.release()
-                self._refuse_if_closed()
-        operation.task = trio.lowlevel.current_task()
-        self._queue.append(operation)
-        self._wake_writer()
-
-        def withdraw(_: object) -> trio.lowlevel.Abort:
-            if shield or operation.state is not _State.QUEUED:
-                return trio.lowlevel.Abort.FAILED
-            operation.state = _State.WITHDRAWN
-            self._queue.remove(operation)
-            self._room.release()
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        await trio.lowlevel.wait_task_rescheduled(withdraw)
-        assert operation.state is _State.ENDED
-        if operation.error is not None:
-            raise operation.error
-        return operation.result
+        return await self._operations.perform(operation)
 
     def _refuse_if_closed(self) -> None:
         if self._broken is not None:
@@ -247,11 +186,6 @@ class Database:
         if self._closed:
             raise ClosedError(f"{self._files.name} is closed")
 
-    def _wake_writer(self) -> None:
-        if self._idle is not None:
-            task, self._idle = self._idle, None
-            trio.lowlevel.reschedule(task)
-
     async def _write_loop(self) -> None:
         """Commits group after group until the database is closed and nothing waits.
 
@@ -259,93 +193,59 @@ class Database:
         """
         with trio.CancelScope(shield=True):
             try:
-                while self._queue or not self._closing:
-                    if self._queue:
-                        await self._commit_group(self._take_group())
-                    else:
-                        self._idle = trio.lowlevel.current_task()
-                        await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
+                while self._operations or not self._closing:
+                    if not self._operations:
+                        await self._operations.wait()
+                    elif await self._commit_group(self._operations.take_group()):
+                        with trio.move_on_after(TRIED_AGAIN_S):
+                            await self._has_let_go.wait()
             finally:
                 self._closing = True
-                self._turn_away_waiting()
+                self._operations.turn_away(
+                    lambda: ClosedError(f"{self._files.name} was closed before this write began")
+                )
 
-    async def _commit_group(self, group: list[_Operation[Any]]) -> None:
+    async def _commit_group(self, group: list[Operation[Any]]) -> bool:
+        """Returns whether the disk refused what is owed, so that it waits now to be tried again."""
+        to_run = [operation for operation in group if not self._is_lost(operation)]
         try:
-            await self._blocking.run(self._run_group, group)
+            if to_run:
+                await self._blocking.run(self._run_group, to_run)
         except Exception as error:
-            for operation in group:
+            for operation in to_run:
                 operation.error = OutsideError(f"{self._files.name}: the writer could not run: {error!r}")
-        refused = [operation for operation in group if self._is_to_be_tried_again(operation)]
+        refused = [operation for operation in group if operation.is_refused and self._broken is None]
+        if refused and self._has_let_go.is_set():
+            self._lost = self._lost or str(refused[0].error)
+            refused = []
+        if not group[0].alone:
+            self._note_refusal(refused)
         if refused:
-            self._put_back(refused)
-        self._end_group([operation for operation in group if operation.state is _State.BEGUN])
+            self._operations.put_back(refused)
+        self._operations.end(group)
         if self._broken is not None:
             raise DiskError(self._broken)
+        return bool(refused)
+
+    def _is_lost(self, operation: Operation[Any]) -> bool:
+        """Whether it is owed after something that was lost: it may say more of that, and is lost with it."""
+        if self._lost is None or not operation.owed:
+            return False
+        operation.error = DiskError(self._lost)
+        return True
+
+    def _note_refusal(self, refused: list[Operation[Any]]) -> None:
         if refused:
-            log.warning("database.refused", extra={"owed": len(refused)})
-            with trio.move_on_after(TRIED_AGAIN_S):
-                await self._try_again.wait()
-
-    def _is_to_be_tried_again(self, operation: _Operation[Any]) -> bool:
-        is_refused = operation.owed and isinstance(operation.error, OutsideError)
-        return is_refused and self._broken is None and not self._lets_go
-
-    def _put_back(self, refused: list[_Operation[Any]]) -> None:
-        """First again in the queue, in their order. Who waits behind them and owes nothing is told of the disk."""
-        error = refused[0].error
-        behind = [operation for operation in self._queue if not operation.owed]
-        for operation in behind:
-            self._queue.remove(operation)
-            operation.state = _State.BEGUN
-            operation.error = DiskError(str(error))
-        for operation in refused:
-            operation.state, operation.error = _State.QUEUED, None
-        self._queue.extendleft(reversed(refused))
-        self._end_group(behind)
-
-    def _turn_away_waiting(self) -> None:
-        """After a bug ended the writer: whoever waits is told, and hangs nowhere."""
-        while self._queue:
-            operation = self._queue.popleft()
-            operation.state = _State.ENDED
-            operation.error = ClosedError(f"{self._files.name} was closed before this write began")
-            assert operation.task is not None
-            trio.lowlevel.reschedule(operation.task)
-
-    def _take_group(self) -> list[_Operation[Any]]:
-        group: list[_Operation[Any]] = []
-        while self._queue and len(group) < self._limits.operations_per_commit:
-            if self._queue[0].alone and group:
-                break
-            operation = self._queue.popleft()
-            assert operation.state is _State.QUEUED
-            operation.state = _State.BEGUN
-            group.append(operation)
-            if operation.alone:
-                break
-        return group
-
-    def _end_group(self, group: list[_Operation[Any]]) -> None:
-        """Tells everybody. An `after` that raises is a bug; it is raised once all callers can go on."""
-        bugs: list[BaseException] = []
-        for operation in group:
-            assert operation.state is _State.BEGUN
-            operation.state = _State.ENDED
-            self._room.release()
-            if operation.error is None:
-                try:
-                    operation.call_after()
-                except Exception as error:
-                    bugs.append(error)
-        for operation in group:
-            assert operation.task is not None
-            trio.lowlevel.reschedule(operation.task)
-        if bugs:
-            raise BugError(f"a function that was to run after a commit raised {bugs[0]!r}") from bugs[0]
+            if self._refusals % _TOLD_EVERY == 0:  # the log may lie on the very disk that is full
+                log.warning("database.refused", extra={"owed": len(refused), "error": str(refused[0].error)})
+            self._refusals += 1
+        elif self._refusals:
+            log.info("database.refuses_no_more", extra={"tries": self._refusals})
+            self._refusals = 0
 
     # In the writer's thread
 
-    def _run_group(self, group: list[_Operation[Any]]) -> None:
+    def _run_group(self, group: list[Operation[Any]]) -> None:
         with self._files.writer_lock:
             self._writing_thread = threading.get_ident()
             try:
@@ -356,7 +256,7 @@ class Database:
             finally:
                 self._writing_thread = None
 
-    def _run_transaction(self, group: list[_Operation[Any]]) -> None:
+    def _run_transaction(self, group: list[Operation[Any]]) -> None:
         connection = self._files.writer
         self._counts["largest_group"] = max(self._counts["largest_group"], len(group))
         try:
@@ -374,7 +274,7 @@ class Database:
         self._counts["failed"] += failed
         self._counts["operations"] += len(group) - failed
 
-    def _run_operation(self, connection: sqlite3.Connection, operation: _Operation[Any]) -> None:
+    def _run_operation(self, connection: sqlite3.Connection, operation: Operation[Any]) -> None:
         connection.execute(_SAVEPOINT)
         try:
             operation.result = self._files.lend(operation.fn)
@@ -385,14 +285,14 @@ class Database:
             if not connection.in_transaction:
                 raise  # the disk is full, and SQLite has taken back the whole transaction
             operation.error = map_sqlite_error(error, self._files.name)
-            if self._is_to_be_tried_again(operation):
+            if operation.is_refused:
                 raise  # nothing that comes after it may be stored before it
             connection.execute(_ROLLBACK_TO)
         if not connection.in_transaction:
             raise BugError(f"{operation.fn!r} ended the transaction of its group")
         connection.execute(_RELEASE)
 
-    def _take_back(self, connection: sqlite3.Connection, group: list[_Operation[Any]], error: BaseException) -> None:
+    def _take_back(self, connection: sqlite3.Connection, group: list[Operation[Any]], error: BaseException) -> None:
         """The whole transaction failed: nothing of it is stored, and everybody in it is told so."""
         self._counts["failed_commits"] += 1
         if connection.in_transaction:
@@ -416,7 +316,7 @@ class Database:
             return mapped
         return BugError(f"{self._files.name}: a group of writes failed and was taken back whole: {error!r}")
 
-    def _run_alone(self, operation: _Operation[Any]) -> None:
+    def _run_alone(self, operation: Operation[Any]) -> None:
         try:
             operation.result = operation.fn(self._files.writer)
         except Exception as error:
@@ -488,23 +388,23 @@ class Database:
 
     async def checkpoint(self) -> None:
         """Copies the write-ahead log into the file and empties it, so that deleted text is in neither."""
-        await self._submit(_Operation(self._files.checkpoint, None, alone=True))
+        await self._submit(Operation(self._files.checkpoint, alone=True))
 
     async def compact(self) -> None:
         """Rewrites the file without its free pages. Writes wait meanwhile; needs as much free disk as the file has."""
-        await self._submit(_Operation(self._files.compact, None, alone=True))
+        await self._submit(Operation(self._files.compact, alone=True))
 
     async def back_up(self, to: Path) -> None:
         """Writes a whole copy to a new file, marked as a backup: once opened, it counts one of `restores` more.
 
         Errors: `MisuseError` when `to` exists; `DiskError`, and then nothing of it is left. Writes wait meanwhile.
         """
-        await self._submit(_Operation(lambda connection: self._files.back_up(connection, to), None, alone=True))
+        await self._submit(Operation(lambda connection: self._files.back_up(connection, to), alone=True))
 
     def _close_to_writes(self) -> None:
         self._closing = True
         self.let_go()
-        self._wake_writer()
+        self._operations.wake_writer()
 
 
 @asynccontextmanager

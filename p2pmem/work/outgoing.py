@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import trio
-from p2pmem_jobs import Context, ErrorClass, JobRecord, RetryPolicy, StaleAttemptError, Submission, classify
+from p2pmem_jobs import Context, ErrorClass, JobRecord, RetryPolicy, Submission, classify
 from p2pmem_protocol.content import Content
 from p2pmem_protocol.envelope import Item
 from p2pmem_protocol.errors import BugError, MisuseError, OutsideError, Reason, RefusedError
@@ -119,11 +119,7 @@ class Outgoing:
             return await ctx.step_rows(name, _never, returns=InSet)
         with trio.CancelScope(shield=True):
             taken = self.take(make())
-            try:
-                in_set = await ctx.step_rows(name, taken.write, returns=InSet, after=taken.tell, owed=True)
-            except StaleAttemptError:
-                await self._ledger.database.write(taken.write, taken.tell, owed=True)
-                raise
+            in_set = await ctx.step_rows(name, taken.write, returns=InSet, after=taken.tell, owed=True)
         return in_set
 
     def take(self, ready: Ready) -> Taken:

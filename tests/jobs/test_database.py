@@ -148,9 +148,9 @@ async def test_a_cancelled_write_that_waits_is_withdrawn_and_one_that_has_begun_
         assert database.statistics().waiting == 0
 
 
-async def test_a_shielded_write_is_never_withdrawn_even_where_there_is_no_room(tmp_path: Path) -> None:
+async def test_a_shielded_write_is_never_withdrawn() -> None:
     blocking = Gate()
-    async with open_database(":memory:", blocking=blocking, limits=Limits(waiting_operations=1)) as database:
+    async with open_database(":memory:", blocking=blocking) as database:
         await database.migrate("notes", NOTES)
         blocking.holds = True
 
@@ -168,22 +168,25 @@ async def test_a_shielded_write_is_never_withdrawn_even_where_there_is_no_room(t
         assert sorted(database.read(texts)) == ["0", "1", "2", "3", "4"]
 
 
-async def test_a_full_queue_holds_its_callers_back_and_forgets_none(place: tuple[Blocking, Path | str]) -> None:
-    blocking, path = place
-    most = 0
-    async with open_database(path, blocking=blocking, limits=Limits(waiting_operations=4)) as database:
+@pytest.mark.parametrize("kind", ["plain", "shield", "owed"])
+async def test_however_many_writes_wait_they_are_stored_in_the_order_in_which_they_were_asked_for(kind: str) -> None:
+    blocking = Gate()
+    many = 4_400
+    asked: list[str] = []
+    async with open_database(":memory:", blocking=blocking) as database:
         await database.migrate("notes", NOTES)
+        blocking.holds = True
 
         async def one(number: int) -> None:
-            nonlocal most
-            await database.write(add(str(number)))
-            most = max(most, database.statistics().waiting)
+            asked.append(str(number))
+            await database.write(add(str(number)), shield=kind == "shield", owed=kind == "owed")
 
         async with trio.open_nursery() as nursery:
-            for number in range(100):
+            for number in range(many):
                 nursery.start_soon(one, number)
-        assert len(database.read(texts)) == 100
-    assert most <= 4
+            await trio.testing.wait_all_tasks_blocked()
+            blocking.opened.set()
+        assert database.read(texts) == asked
 
 
 async def test_a_write_cannot_end_the_transaction_or_change_settings(place: tuple[Blocking, Path | str]) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import trio
-from p2pmem_jobs import DiskError, InlineBlocking, open_database
+from p2pmem_jobs import Context, DamagedError, DiskError, FullError, InlineBlocking, Queue, State, open_database
 from p2pmem_jobs.database import Database
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from tests.jobs.notes import NOTES, add, texts
+from .conftest import Note, Rig
+from .notes import NOTES, add, texts
 
 LARGE = "x" * 50_000
 
@@ -115,3 +118,146 @@ async def test_a_cancelled_caller_waits_for_what_it_owes(tmp_path: Path, clock: 
                 await trio.sleep(10)
                 make_room()
         assert database.read(texts) == [LARGE]
+
+
+def damaged(_: sqlite3.Connection) -> None:
+    error = sqlite3.DatabaseError("database disk image is malformed")
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    raise error
+
+
+def full_queue(_: sqlite3.Connection) -> None:
+    raise FullError("the queue is full")
+
+
+@pytest.mark.parametrize(("write", "error"), [(damaged, DamagedError), (full_queue, FullError)])
+async def test_what_no_waiting_helps_is_told_at_once_and_holds_nobody_up(
+    tmp_path: Path, clock: MockClock, write: Callable[[sqlite3.Connection], None], error: type[Exception]
+) -> None:
+    del clock
+    ended: list[str] = []
+
+    async def owe(database: Database) -> None:
+        with pytest.raises(error):
+            await database.write(write, owed=True)
+        await database.write(add("x"), owed=True)
+        ended.extend(database.read(texts))
+
+    async with trio.open_nursery() as nursery, open_database(tmp_path / "a.db", blocking=InlineBlocking()) as database:
+        await database.migrate("notes", NOTES)
+        nursery.start_soon(owe, database)
+        await trio.sleep(0.5)
+        assert ended == ["x"]
+
+
+async def test_what_is_owed_and_has_room_is_not_held_up_by_writes_that_have_none(
+    tmp_path: Path, clock: MockClock
+) -> None:
+    del clock
+
+    async def ask(database: Database) -> None:
+        while True:
+            with pytest.raises(DiskError):
+                await database.write(add(LARGE))
+
+    async with trio.open_nursery() as nursery, open_database(tmp_path / "a.db", blocking=InlineBlocking()) as database:
+        await database.migrate("notes", NOTES)
+        fill(database)
+        with trio.move_on_at(60) as scope:
+            async with trio.open_nursery() as asking:
+                for _ in range(5):
+                    asking.start_soon(ask, database)
+                nursery.start_soon(lambda: database.write(add("small"), lambda _: scope.cancel(), owed=True))
+        assert trio.current_time() < 10
+        assert database.read(texts) == ["small"]
+
+
+async def test_a_full_disk_can_be_backed_up_to_another_one_and_checkpointed(tmp_path: Path, clock: MockClock) -> None:
+    del clock
+
+    async def owe(database: Database) -> None:
+        with pytest.raises(DiskError):
+            await database.write(add(LARGE), owed=True)
+
+    async with trio.open_nursery() as nursery, open_database(tmp_path / "a.db", blocking=InlineBlocking()) as database:
+        await database.migrate("notes", NOTES)
+        await database.write(add("before"))
+        fill(database)
+        nursery.start_soon(owe, database)
+        await trio.sleep(1.5)
+        with trio.fail_after(3):
+            await database.back_up(tmp_path / "other.db")
+            await database.checkpoint()
+        assert database.read(texts) == ["before"]
+    async with open_database(tmp_path / "other.db", blocking=InlineBlocking()) as copy:
+        assert copy.read(texts) == ["before"]
+
+
+async def test_nothing_that_is_owed_is_stored_after_something_that_was_lost(tmp_path: Path, clock: MockClock) -> None:
+    del clock
+    refused: list[str] = []
+    async with trio.open_nursery() as nursery, open_database(tmp_path / "a.db", blocking=InlineBlocking()) as database:
+        await database.migrate("notes", NOTES)
+        fill(database)
+
+        async def owe(text: str) -> None:
+            with pytest.raises(DiskError, match="full"):
+                await database.write(add(text), owed=True)
+            refused.append(text[:5])
+
+        for text in (LARGE, "after"):
+            nursery.start_soon(owe, text)
+            await wait_all_tasks_blocked()
+        await trio.sleep(2)
+        database.let_go()
+        await wait_all_tasks_blocked()
+        await owe("later")
+        await database.write(add("owes nothing"))
+        assert database.read(texts) == ["owes nothing"]
+    assert sorted(refused) == ["after", "later", "xxxxx"]
+
+
+async def test_a_disk_that_stays_full_fills_no_log(
+    tmp_path: Path, clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    del clock
+    caplog.set_level(logging.INFO)
+    async with open_database(tmp_path / "a.db", blocking=InlineBlocking()) as database, trio.open_nursery() as nursery:
+        await database.migrate("notes", NOTES)
+        make_room = fill(database)
+        nursery.start_soon(lambda: database.write(add(LARGE), owed=True))
+        await trio.sleep(590)
+        make_room()
+    said = [record.getMessage() for record in caplog.records if record.getMessage().startswith("database.")]
+    assert said == ["database.refused"] * 10 + ["database.refuses_no_more"]
+    assert "full" in caplog.records[0].error  # type: ignore[attr-defined]
+
+
+async def test_a_step_that_is_owed_is_stored_in_its_order_also_of_a_job_that_was_cancelled(
+    rig: Rig, autojump_clock: MockClock
+) -> None:
+    told: list[str] = []
+
+    def register(queue: Queue) -> None:
+        @queue.handler("note", version=1)
+        async def note(context: Context, args: Note) -> None:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(1)
+                await context.step_rows("note it", add(args.text), after=lambda _: told.append("step"), owed=True)
+
+    async with rig.open(register) as queue, trio.open_nursery() as nursery:
+        await rig.database.migrate("notes", NOTES)
+        job = await queue.submit("note", Note(LARGE))
+        await trio.sleep(0.5)
+        await queue.cancel(job.id)
+        make_room = fill(rig.database)
+        await trio.sleep(1)
+        nursery.start_soon(lambda: rig.database.write(add("after it"), lambda _: told.append("after"), owed=True))
+        await trio.sleep(5)
+        assert told == []
+        make_room()
+        await trio.sleep(2)
+        assert queue.get(job.id).state is State.CANCELLED
+        assert queue.story(job.id).steps == ()
+        assert rig.database.read(texts) == [LARGE, "after it"]
+        assert told == ["step", "after"]

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 
 import pytest
 import trio
 from p2pmem_devnet.cluster import Cluster
-from p2pmem_jobs import StaleAttemptError
+from p2pmem_jobs import StaleAttemptError, work
+from p2pmem_jobs.records import Claimed
 
 from p2pmem.ledger.batch import Batch
 from p2pmem.ledger.ledger import Ledger
 
-FULL = sqlite3.OperationalError("database or disk is full")
-FULL.sqlite_errorcode = sqlite3.SQLITE_FULL
+
+def refuse(monkeypatch: pytest.MonkeyPatch, when: Callable[[Ledger], bool]) -> None:
+    """The disk has no room for what a ledger takes into its set, as long as `when` says so."""
+    write_rows = Ledger.write_rows
+
+    def refuse(ledger: Ledger, connection: sqlite3.Connection, batch: Batch) -> int:
+        if batch.items and when(ledger):
+            full = sqlite3.OperationalError("database or disk is full")
+            full.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise full
+        return write_rows(ledger, connection, batch)
+
+    monkeypatch.setattr(Ledger, "write_rows", refuse)
 
 
 def items_on_disk(connection: sqlite3.Connection) -> int:
@@ -21,23 +34,32 @@ def items_on_disk(connection: sqlite3.Connection) -> int:
 
 
 @pytest.mark.cluster(n=2)
-@pytest.mark.parametrize("error", [FULL, StaleAttemptError("the job was cancelled meanwhile")])
+@pytest.mark.parametrize("by", ["the disk", "its own end"])
 async def test_a_statement_whose_write_was_refused_once_is_not_lost(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, error: Exception
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
     ada, bo = cluster.nodes
     asset = await ada.share("ex:a ex:b ex:c .")
     await cluster.settled()
-    write_rows = Ledger.write_rows
-    refused: list[Exception] = []
+    refused: list[str] = []
 
-    def refuse_once(ledger: Ledger, connection: sqlite3.Connection, batch: Batch) -> int:
-        if ledger is bo.inside.ledger and batch.items and not refused:
-            refused.append(error)
-            raise error
-        return write_rows(ledger, connection, batch)
+    def is_first(of: Ledger) -> bool:
+        if of is not bo.inside.ledger or refused:
+            return False
+        refused.append(by)
+        return True
 
-    monkeypatch.setattr(Ledger, "write_rows", refuse_once)
+    if by == "the disk":
+        refuse(monkeypatch, is_first)
+    else:
+        require_current = work.require_current
+
+        def is_over(connection: sqlite3.Connection, claimed: Claimed) -> None:
+            if claimed.kind == "endorse" and is_first(bo.inside.ledger):
+                raise StaleAttemptError("the job was cancelled meanwhile")
+            require_current(connection, claimed)
+
+        monkeypatch.setattr(work, "require_current", is_over)
     await bo.endorse(asset)
     await cluster.settled()
     assert refused
@@ -56,15 +78,8 @@ async def test_a_disk_that_is_full_for_a_while_ends_no_node_and_keeps_memory_and
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ada, bo = cluster.nodes
-    write_rows = Ledger.write_rows
     is_full = True
-
-    def refuse(ledger: Ledger, connection: sqlite3.Connection, batch: Batch) -> int:
-        if is_full and batch.items:
-            raise FULL
-        return write_rows(ledger, connection, batch)
-
-    monkeypatch.setattr(Ledger, "write_rows", refuse)
+    refuse(monkeypatch, lambda _: is_full)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ada.share, "ex:a ex:b ex:c .")
         await cluster.advance(minutes=1)
@@ -89,15 +104,8 @@ async def test_a_peers_words_wait_for_room_on_the_disk_and_the_node_lives_on(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ada, bo = cluster.nodes
-    write_rows = Ledger.write_rows
     is_full = True
-
-    def refuse(ledger: Ledger, connection: sqlite3.Connection, batch: Batch) -> int:
-        if is_full and batch.items and ledger is bo.inside.ledger:
-            raise FULL
-        return write_rows(ledger, connection, batch)
-
-    monkeypatch.setattr(Ledger, "write_rows", refuse)
+    refuse(monkeypatch, lambda ledger: is_full and ledger is bo.inside.ledger)
     asset = await ada.share("ex:a ex:b ex:c .")
     await cluster.advance(minutes=5)
     assert bo.inside.ledger.database.read(items_on_disk) == 0
