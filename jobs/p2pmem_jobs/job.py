@@ -141,7 +141,8 @@ class Watch:
         return self
 
     async def __anext__(self) -> Event:
-        """Errors: `NotFoundError` when the job was forgotten before its end was told.
+        """Errors: `NotFoundError` when the job was forgotten before its end was told; `ClosedError` when the queue was
+        drained or left, once all is told that has happened: the next one goes on after the number of the last event.
 
         Cancellation: at any time; the next one comes next time.
         """
@@ -157,7 +158,13 @@ class Watch:
                     return event
                 if self._ended:  # and its end was known before
                     raise StopAsyncIteration
+                if queue.has_stopped:
+                    raise ClosedError(f"the queue has stopped; {self._watched} goes on with the next one")
                 await listener.wait()
+
+    @property
+    def _watched(self) -> str:
+        return f"job {self._job_id} has not ended, and" if self._job_id is not None else "what it does"
 
     def _next(self) -> Event | None:
         if not self._page:

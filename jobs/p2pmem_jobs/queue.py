@@ -190,7 +190,10 @@ class Queue:
 
     def _stopped(self) -> None:
         self.has_stopped = True
-        self._ends.notify_all()  # who waits for a job that did not end is told that it will not, here
+        # Who waits for a job that did not end, or watches one, is told that it will not, here.
+        self._ends.notify_all()
+        self._signals.notify_all()
+        self._changed.notify()
 
     def _running(self) -> Dispatcher:
         if self._dispatcher is None or not self._is_open:
@@ -441,7 +444,8 @@ class Queue:
         return self._database.read(lambda c: reading.last_event_of(c, job_id))
 
     def watch(self, job_id: str | None = None, *, kind: str | None = None, after: int | None = None) -> Watch:
-        """The changes of one job from its beginning, until it has ended; or of all, from now on and without end.
+        """The changes of one job from its beginning, until it has ended; or of all, from now on and until the queue is
+        drained or left, which is a `ClosedError`.
 
         `after` is the number of the last event that is known: what came since follows, none left out. Progress comes
         between them, only for a single job, and only the latest.

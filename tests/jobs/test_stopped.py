@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
-from p2pmem_jobs import ClosedError, Context, Happened, JobOutcomeUnknownError, Looked, Queue, State
+from p2pmem_jobs import ClosedError, Context, Happened, JobOutcomeUnknownError, Looked, Queue, State, Watch
 from trio.testing import MockClock
 
 from .conftest import Add, Note, Rig
@@ -54,6 +54,31 @@ async def test_who_waits_for_a_job_is_told_when_the_queue_was_left(
                 if cancelled:
                     scope.cancel()
     assert len(told) == 1
+
+
+@pytest.mark.parametrize("of_all", [False, True])
+@pytest.mark.parametrize("how", ["drain", "leave"])
+async def test_who_watches_is_told_everything_and_then_that_the_queue_has_stopped(
+    rig: Rig, autojump_clock: MockClock, how: str, of_all: bool
+) -> None:
+    seen: list[State] = []
+
+    async def watch(watched: Watch) -> None:
+        with trio.fail_after(60):
+            for _ in range(4):
+                seen.append((await anext(watched)).state)
+            with pytest.raises(ClosedError, match="the queue has stopped"):
+                await anext(watched)
+
+    async with trio.open_nursery() as nursery, rig.open(slow, memory=True, drain_s=0) as queue:
+        job = await queue.submit("slow", Note("x"))
+        nursery.start_soon(watch, queue.watch(None if of_all else job.id, after=0))
+        await trio.sleep(5)
+        if how == "drain":
+            await queue.drain(0)
+            with trio.fail_after(1), pytest.raises(ClosedError):
+                await anext(queue.watch())  # also who comes later
+    assert seen == [State.QUEUED, State.RUNNING, State.WAITING, State.QUEUED]
 
 
 async def test_the_story_of_a_long_job_tells_how_it_ended(rig: Rig, autojump_clock: MockClock) -> None:
