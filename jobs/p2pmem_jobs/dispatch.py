@@ -26,6 +26,7 @@ log = logging.getLogger("p2pmem_jobs")
 CLAIMED_AT_ONCE_MAX = 256
 _LOOK_AT_THE_CLOCK_EVERY_S = 60.0  # the wall clock may step while we sleep
 _AFTER_DISK_ERROR_S = 1.0
+_TOLD_EVERY = 60  # of claims that fail one after the other, so many pass before the log says so again
 _NAMED_MAX = 16  # jobs that one line of the log names
 
 
@@ -70,6 +71,7 @@ class Dispatcher:
         self._deadlines: list[tuple[int, str]] = []  # a heap: when runs have to be stopped, and of which job
         self.stopping = trio.Event()
         self._claims_no_more = trio.Event()
+        self._failed_claims = 0  # in a row
         self._run_ended = Signal()
 
     # The loop
@@ -123,7 +125,9 @@ class Dispatcher:
                 lambda claim: self._start(claim, room, total, nursery),
             )
         except OutsideError as error:
-            log.error("queue.claim_failed", extra={"error": str(error)})
+            if self._failed_claims % _TOLD_EVERY == 0:  # the log may lie on the very disk that is full
+                log.error("queue.claim_failed", extra={"error": str(error)})
+            self._failed_claims += 1
             with trio.move_on_after(_AFTER_DISK_ERROR_S):
                 await self.stopping.wait()
         finally:
@@ -132,6 +136,7 @@ class Dispatcher:
     def _start(self, claim: Claim, room: dict[str, int], total: int, nursery: trio.Nursery) -> None:
         """Begins the runs that were claimed, in the callback of the commit: a cancellation that follows finds them."""
         self._look_again_ms = claim.look_again_ms
+        self._failed_claims = 0
         found = dict.fromkeys(room, 0)
         for claimed in claim.jobs:
             found[claimed.kind] += 1
@@ -141,7 +146,9 @@ class Dispatcher:
             self._note_deadline(claimed)
             nursery.start_soon(self._run, run, name=f"{claimed.kind} {claimed.id}")
             self._tell(claimed.id, None)
-        for job_id in claim.expired:
+        for job_id in claim.damaged:
+            log.error("job.damaged", extra={"job": job_id})
+        for job_id in (*claim.expired, *claim.damaged):
             self._tell_unseen(job_id)
         self.claimed += len(claim.jobs)
         # A kind of which the claim found less than there was room for has nothing more that is ready.

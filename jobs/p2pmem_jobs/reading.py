@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from .errors import DamagedError, NotFoundError
@@ -18,6 +19,31 @@ _RECORD = (
     "attempt, failures, parked, detail, submitted_ms, ended_ms, result, error"
 )
 _STATE_COLUMN = 5
+
+
+class DamagedText(str):
+    """A text of the file that is none, with an escape for each byte that is no UTF-8: for people alone."""
+
+    __slots__ = ()
+
+
+def readable(data: bytes) -> str:
+    """What a text of the file says, or as much of it as can be read."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return DamagedText(data.decode("utf-8", "backslashreplace"))
+
+
+@contextmanager
+def leniently(connection: sqlite3.Connection) -> Iterator[None]:
+    """Inside, a text that is damaged is a `DamagedText`. For reads of many jobs, of which one must not fail all others;
+    who reads a single one is told that it is damaged."""
+    before, connection.text_factory = connection.text_factory, readable
+    try:
+        yield
+    finally:
+        connection.text_factory = before
 
 
 def _record(row: Sequence[Any]) -> JobRecord:
@@ -53,11 +79,13 @@ def list_jobs(
     """Newest first. Conditions are values of kind, owner and parent."""
     assert conditions.keys() <= {"kind", "owner", "parent"}
     where = "".join(f" AND {column} = ?" for column in conditions)
-    rows = connection.execute(
-        f"SELECT {_RECORD} FROM job WHERE state IN {in_states(states)}{where} AND seq < ? ORDER BY seq DESC LIMIT ?",
-        (*conditions.values(), before_seq, limit),
-    )
-    return [_record(row) for row in rows]
+    with leniently(connection):
+        rows = connection.execute(
+            f"SELECT {_RECORD} FROM job WHERE state IN {in_states(states)}{where} AND seq < ?"
+            " ORDER BY seq DESC LIMIT ?",
+            (*conditions.values(), before_seq, limit),
+        )
+        return [_record(row) for row in rows]
 
 
 def events_after(
@@ -66,16 +94,17 @@ def events_after(
     """The next changes after one, oldest first."""
     of_job = "" if job_id is None else " AND job_event.job = (SELECT seq FROM job WHERE id = ?)"
     of_kind = "" if kind is None else " AND kind = ?"
-    rows = connection.execute(
-        "SELECT number, id, kind, at_ms, job_event.attempt, job_event.state, reason"
-        f" FROM job_event JOIN job ON job.seq = job_event.job WHERE number > ?{of_job}{of_kind}"
-        " ORDER BY number LIMIT ?",
-        [value for value in (number, job_id, kind, limit) if value is not None],
-    )
-    return [
-        Event(number, id_, of, at_ms, attempt, _state(state), why)
-        for number, id_, of, at_ms, attempt, state, why in rows
-    ]
+    with leniently(connection):
+        rows = connection.execute(
+            "SELECT number, id, kind, at_ms, job_event.attempt, job_event.state, reason"
+            f" FROM job_event JOIN job ON job.seq = job_event.job WHERE number > ?{of_job}{of_kind}"
+            " ORDER BY number LIMIT ?",
+            [value for value in (number, job_id, kind, limit) if value is not None],
+        )
+        return [
+            Event(number, id_, of, at_ms, attempt, _state(state), why)
+            for number, id_, of, at_ms, attempt, state, why in rows
+        ]
 
 
 def last_events_of(connection: sqlite3.Connection, job_id: str, limit: int) -> list[Event]:

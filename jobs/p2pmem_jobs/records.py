@@ -185,13 +185,15 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a claim found: jobs to run, ids that ended because their deadline came, and kinds that became due.
+    """What a claim found: jobs to run, ids that ended because their deadline came, ids that ended because their rows
+    are damaged, and kinds that became due.
 
     look_again_ms: when the next job becomes due or reaches its deadline; None when none will.
     """
 
     jobs: tuple[Claimed, ...]
     expired: tuple[str, ...]
+    damaged: tuple[str, ...]
     due: frozenset[str]
     look_again_ms: int | None
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from .reading import fact
+from .reading import DamagedText, fact, readable
 from .states import FINAL, HAS_TASK, State, in_states
 from .tables import HAS_EFFECT_UNDER_WAY
 
@@ -73,11 +73,14 @@ def park(connection: sqlite3.Connection, accepted: dict[str, frozenset[int]]) ->
     """Parks the queued jobs that no handler accepts, with the reason, and takes back those that one does again."""
     connection.execute("UPDATE job SET parked = NULL WHERE parked IS NOT NULL")
     kinds = connection.execute(
-        "SELECT DISTINCT kind, version FROM job WHERE state IN ('queued', 'outcome_unknown')"
+        "SELECT DISTINCT CAST(kind AS BLOB), version FROM job WHERE state IN ('queued', 'outcome_unknown')"
     ).fetchall()
-    for kind, version in kinds:
+    for stored, version in kinds:
+        kind = readable(stored)
         versions = accepted.get(kind)
-        if versions is None:
+        if isinstance(kind, DamagedText):
+            reason = f"parked: its kind {str(kind)!r} cannot be read: the file is damaged there"
+        elif versions is None:
             reason = f"parked: this program has no handler for {kind!r}"
         elif version not in versions:
             listed = ", ".join(map(str, sorted(versions)))
@@ -85,8 +88,9 @@ def park(connection: sqlite3.Connection, accepted: dict[str, frozenset[int]]) ->
         else:
             continue
         connection.execute(
-            "UPDATE job SET parked = ? WHERE state IN ('queued', 'outcome_unknown') AND kind = ? AND version = ?",
-            (reason, kind, version),
+            "UPDATE job SET parked = ? WHERE state IN ('queued', 'outcome_unknown') AND kind = CAST(? AS TEXT)"
+            " AND version = ?",
+            (reason, stored, version),
         )
 
 

@@ -12,7 +12,7 @@ import sqlite3
 from typing import Any
 
 from .errors import ConflictError, EndedError, FullError, StaleAttemptError
-from .reading import fact, get_job
+from .reading import DamagedText, fact, get_job, leniently
 from .records import Claim, Claimed, Ended, JobRecord, NewJob
 from .states import CHANGES, FINAL, HAS_TASK, HOLDS_DEDUPE_KEY, State, in_states
 from .work import effects_under_way, forget_ends_of_waits, step_results
@@ -227,15 +227,34 @@ def _add_event(
 
 def claim(connection: sqlite3.Connection, now_ms: int, room: dict[str, int], total: int) -> Claim:
     """Takes the first due jobs of the kinds that have room: by priority, then in the order of submission."""
-    due = frozenset(
-        row[0]
-        for row in connection.execute(
-            "UPDATE job SET ready = 1 WHERE seq IN (SELECT seq FROM job WHERE state = 'queued' AND ready = 0"
-            " AND run_at_ms <= ? ORDER BY run_at_ms LIMIT ?) RETURNING kind",
-            (now_ms, BATCH),
-        ).fetchall()
+    with leniently(connection):
+        due = frozenset(
+            row[0]
+            for row in connection.execute(
+                "UPDATE job SET ready = 1 WHERE seq IN (SELECT seq FROM job WHERE state = 'queued' AND ready = 0"
+                " AND run_at_ms <= ? ORDER BY run_at_ms LIMIT ?) RETURNING kind",
+                (now_ms, BATCH),
+            ).fetchall()
+        )
+        expired = _expire(connection, now_ms)
+        jobs, damaged = _first_ready(connection, room, total), []
+        while unreadable := [job for job in jobs if _is_damaged(job, room)]:
+            for job in unreadable:
+                _set_aside(connection, job, now_ms)
+            damaged += [job.id for job in unreadable]
+            jobs = _first_ready(connection, room, total)
+    connection.executemany(
+        "UPDATE job SET state = 'running', attempt = attempt + 1, detail = '' WHERE seq = ?",
+        [(job.seq,) for job in jobs],
     )
-    expired = _expire(connection, now_ms)
+    connection.executemany(
+        "INSERT INTO job_event(job, at_ms, attempt, state, reason) VALUES (?, ?, ?, 'running', '')",
+        [(job.seq, now_ms, job.attempt) for job in jobs],
+    )
+    return Claim(tuple(jobs), expired, tuple(damaged), due, _look_again_ms(connection))
+
+
+def _first_ready(connection: sqlite3.Connection, room: dict[str, int], total: int) -> list[Claimed]:
     found: list[tuple[Any, ...]] = []
     for kind in room:
         found += connection.execute(
@@ -247,22 +266,24 @@ def claim(connection: sqlite3.Connection, now_ms: int, room: dict[str, int], tot
             (kind, min(room[kind], total)),
         )
     found.sort()
-    jobs = tuple(_claimed(connection, row[1:]) for row in found[:total])
-    connection.executemany(
-        "UPDATE job SET state = 'running', attempt = attempt + 1, detail = '' WHERE seq = ?",
-        [(job.seq,) for job in jobs],
-    )
-    connection.executemany(
-        "INSERT INTO job_event(job, at_ms, attempt, state, reason) VALUES (?, ?, ?, 'running', '')",
-        [(job.seq, now_ms, job.attempt) for job in jobs],
-    )
-    return Claim(jobs, expired, due, _look_again_ms(connection))
+    return [_claimed(connection, row[1:]) for row in found[:total]]
 
 
 def _claimed(connection: sqlite3.Connection, row: tuple[Any, ...]) -> Claimed:
     *values, look_first, has_work = row
     done = step_results(connection, row[0]) if has_work else {}
     return Claimed(*[*values, bool(look_first), bool(has_work), done])
+
+
+def _is_damaged(job: Claimed, room: dict[str, int]) -> bool:
+    """Whether it cannot be told which job this is, whose, or what it has done: then it is not run."""
+    return job.kind not in room or any(isinstance(text, DamagedText) for text in (job.id, job.owner, *job.done))
+
+
+def _set_aside(connection: sqlite3.Connection, job: Claimed, now_ms: int) -> None:
+    to = State.OUTCOME_UNKNOWN if effects_under_way(connection, job.seq) else State.FAILED
+    what = "a name in it cannot be read: the file is damaged there. Nothing was mended; a backup may have it whole"
+    move(connection, job.seq, job.attempt - 1, to, now_ms, what)
 
 
 def _expire(connection: sqlite3.Connection, now_ms: int) -> tuple[str, ...]:
@@ -331,7 +352,8 @@ def requeue(
     connection: sqlite3.Connection, claimed: Claimed, run_at_ms: int, at_ms: int, reason: str, failed: bool
 ) -> Ended | None:
     """Lets a job run again, from `run_at_ms` on. A job that is to be cancelled is, instead: then tells how it ended."""
-    wish = connection.execute("SELECT cancel_reason FROM job WHERE seq = ?", (claimed.seq,)).fetchone()
+    with leniently(connection):
+        wish = connection.execute("SELECT cancel_reason FROM job WHERE seq = ?", (claimed.seq,)).fetchone()
     if wish is not None and wish[0] is not None:
         return end_run(connection, claimed, State.CANCELLED, at_ms, wish[0])
     move(connection, claimed.seq, claimed.attempt, State.QUEUED, at_ms, reason)

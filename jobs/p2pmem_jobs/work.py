@@ -12,7 +12,7 @@ from __future__ import annotations
 import sqlite3
 
 from .errors import StaleAttemptError
-from .reading import get_job
+from .reading import get_job, leniently
 from .records import STEP, WAIT, Claimed
 from .states import HAS_TASK, in_states
 
@@ -20,10 +20,10 @@ from .states import HAS_TASK, in_states
 def require_current(connection: sqlite3.Connection, claimed: Claimed) -> None:
     """Fences off a run that is over. Errors: `StaleAttemptError`."""
     row = connection.execute(
-        f"SELECT cancel_reason FROM job WHERE seq = ? AND attempt = ? AND state IN {in_states(HAS_TASK)}",
+        f"SELECT cancel_reason IS NOT NULL FROM job WHERE seq = ? AND attempt = ? AND state IN {in_states(HAS_TASK)}",
         (claimed.seq, claimed.attempt),
     ).fetchone()
-    if row is None or row[0] is not None:
+    if row is None or row[0]:
         raise StaleAttemptError(f"attempt {claimed.attempt} of job {claimed.id} is over; it may write nothing more")
 
 
@@ -78,8 +78,9 @@ def effect_not_done(connection: sqlite3.Connection, claimed: Claimed, key: str) 
 
 def effects_under_way(connection: sqlite3.Connection, seq: int) -> list[str]:
     """The effects that were begun and are not known to have happened, as texts for people."""
-    rows = connection.execute("SELECT key, note FROM job_effect WHERE job = ? AND state != 'done'", (seq,))
-    return [f"{key} ({note})" if note else str(key) for key, note in rows]
+    with leniently(connection):
+        rows = connection.execute("SELECT key, note FROM job_effect WHERE job = ? AND state != 'done'", (seq,))
+        return [f"{key} ({note})" if note else str(key) for key, note in rows]
 
 
 def copy_work(connection: sqlite3.Connection, from_id: str, to_id: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from p2pmem_jobs import Context, Queue
+from p2pmem_jobs import Context, Looked, Queue, State
 from p2pmem_jobs.blocking import InlineBlocking
 from p2pmem_jobs.database import open_database
 from p2pmem_jobs.errors import DamagedError
@@ -109,5 +109,70 @@ async def test_a_damaged_text_is_told_as_such_to_who_reads_it(rig: Rig, autojump
             queue.get(job.id)
         await queue.resume("echo")
         other = await queue.submit("echo", Note("two"), owner="me")
-        if column != "owner":  # which a claim reads as text
-            assert await other.result() == "step of two"
+        assert await other.result() == "step of two"
+
+
+BAD = "CAST(x'6fff65' AS TEXT)"
+DAMAGE = {
+    "id": f"UPDATE job SET id = {BAD}",
+    "owner": f"UPDATE job SET owner = {BAD}",
+    "kind": f"UPDATE job SET kind = {BAD}",
+    "step": f"UPDATE job_step SET name = {BAD} WHERE what = 'step'",
+    "reason": f"UPDATE job_event SET reason = {BAD} WHERE number = 1",
+}
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+@pytest.mark.parametrize("where", [*DAMAGE])
+async def test_a_job_that_is_damaged_where_many_are_read_stops_no_other_and_is_told_of(
+    rig: Rig, autojump_clock: MockClock, where: str, is_open: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with rig.open(echoing, drain_s=0) as queue:
+        await queue.submit("echo", Note("one"), owner="me")
+        await trio.sleep(1)  # it has done its step, and is asleep
+        await queue.pause("echo")
+    if not is_open:
+        async with open_database(rig.path, blocking=InlineBlocking()) as database:
+            await database.write(lambda c: c.execute(DAMAGE[where]).rowcount)
+    async with rig.open(echoing) as queue:
+        if is_open:
+            await rig.database.write(lambda c: c.execute(DAMAGE[where]).rowcount)
+        watch = queue.watch(after=0)
+        others = [await queue.submit("echo", Note("two"), owner="me") for _ in range(40)]
+        await queue.resume("echo")
+        for other in others:
+            with trio.fail_after(1_000):
+                assert await other.result() == "step of two"
+        assert [(await anext(watch)).number for _ in range(100)] == list(range(1, 101))
+        *listed, one = await queue.list(limit=1_000)
+        assert [job.id for job in listed] == [other.id for other in others][::-1]
+    if where == "reason":
+        assert one.state is State.SUCCEEDED
+    elif where != "kind":
+        assert one.state is State.FAILED
+        assert "the file is damaged there" in (one.error or "")
+        assert "job.damaged" in [record.getMessage() for record in caplog.records]
+    elif not is_open:  # nothing looks for it while it is open
+        assert "its kind 'o\\\\xffe' cannot be read: the file is damaged there" in (one.parked or "")
+
+
+async def test_a_damaged_job_with_an_effect_under_way_is_one_of_which_nobody_knows_the_outcome(
+    rig: Rig, autojump_clock: MockClock
+) -> None:
+    def paying(queue: Queue) -> None:
+        @queue.handler("pay", version=1)
+        async def pay(context: Context, args: Note) -> None:
+            async def look_up() -> Looked:
+                return Looked.NOT_HAPPENED
+
+            await context.effect("pay", trio.sleep_forever, look_up)
+
+    async with rig.open(paying, drain_s=0) as queue:
+        await queue.submit("pay", Note("one"), owner="me")
+        await trio.sleep(1)
+    async with open_database(rig.path, blocking=InlineBlocking()) as database:
+        await database.write(lambda c: c.execute(DAMAGE["owner"]).rowcount)
+    async with rig.open(paying) as queue:
+        await trio.sleep(1)
+        (one,) = await queue.list()
+        assert one.state is State.OUTCOME_UNKNOWN

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 import trio
-from p2pmem_jobs import Context, DamagedError, DiskError, FullError, InlineBlocking, Queue, State, open_database
+from p2pmem_jobs import Context, DamagedError, DiskError, FullError, InlineBlocking, Queue, State, open_database, tables
 from p2pmem_jobs.database import Database
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from .conftest import Note, Rig
+from .conftest import Add, Note, Rig, Sum, adding
 from .notes import NOTES, add, texts
 
 LARGE = "x" * 50_000
@@ -261,3 +261,18 @@ async def test_a_step_that_is_owed_is_stored_in_its_order_also_of_a_job_that_was
         assert queue.story(job.id).steps == ()
         assert rig.database.read(texts) == [LARGE, "after it"]
         assert told == ["step", "after"]
+
+
+async def test_a_claim_that_fails_for_long_fills_no_log(
+    rig: Rig, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> None:
+        raise DiskError("full")
+
+    async with rig.open(adding) as queue:
+        with monkeypatch.context() as patch:
+            patch.setattr(tables, "claim", refuse)
+            job = await queue.submit("add", Add(1, 2))
+            await trio.sleep(590)
+        assert await job.result() == Sum(3)
+    assert [record.getMessage() for record in caplog.records] == ["queue.claim_failed"] * 10
