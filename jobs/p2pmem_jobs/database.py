@@ -110,6 +110,7 @@ class Database:
         self._has_let_go = trio.Event()
         self._lost: str | None = None  # why something that was owed will not be stored any more
         self._refusals = 0  # in a row
+        self._refusal: str | None = None  # what the disk said of the last of them, while nothing was taken since
         self._closed = False  # no new reads either
         self._broken: str | None = None
         self._slow = trio.Semaphore(limits.slow_readers)
@@ -164,6 +165,12 @@ class Database:
         whatever `fn` itself raises), after `let_go`, and when the database closes.
         """
         return await self._submit(Operation(fn, after, owed=owed, shield=shield))
+
+    def check_takes(self) -> None:
+        """Errors: `DiskError` while the disk refuses what others owe. For who is about to change something in memory,
+        and would come to wait behind them: it can still be left undone, and said so at once."""
+        if self._refusal is not None:
+            raise DiskError(self._refusal)
 
     def let_go(self) -> None:
         """From now on nothing is tried again: whoever owes a write is told what the disk says, and of what is owed none
@@ -239,9 +246,10 @@ class Database:
             if self._refusals % _TOLD_EVERY == 0:  # the log may lie on the very disk that is full
                 log.warning("database.refused", extra={"owed": len(refused), "error": str(refused[0].error)})
             self._refusals += 1
+            self._refusal = str(refused[0].error)
         elif self._refusals:
             log.info("database.refuses_no_more", extra={"tries": self._refusals})
-            self._refusals = 0
+            self._refusals, self._refusal = 0, None
 
     # In the writer's thread
 

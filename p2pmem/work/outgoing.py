@@ -144,8 +144,9 @@ class Outgoing:
     async def admit(self, ready: Ready) -> None:
         """Admit what was signed outside of any job, with its rows; returns when it is on disk.
 
-        Raises `NotAdmittedError` when the rules of the graph refuse it.
+        Raises `NotAdmittedError` when the rules of the graph refuse it, and `DiskError` while the disk takes nothing.
         """
+        self._ledger.database.check_takes()
         await self.write_all([AtOnce(self.take(ready))])
 
     async def write_all(self, taken: Sequence[AtOnce]) -> None:

@@ -137,8 +137,11 @@ class SharingJobs:
         """A share that has nothing to wait for: seal, envelope, move and the job that tells of it in one transaction.
 
         With `new`, that content is shared without ever having been a draft. Raises a `MisuseError` when it cannot be;
-        nothing has changed then, and there is no job. A cancellation waits for what has begun.
+        nothing has changed then, and there is no job. So it does with a `DiskError` while the disk takes nothing: who
+        asks is told at once, and does not ask again and again for what would pile up. A cancellation waits for what has
+        begun.
         """
+        self._ledger.database.check_takes()
         graph = self._ledger.graph(GraphId(args.graph))
         key = AssetKey(Address(args.agent), args.name)
         if new is None:

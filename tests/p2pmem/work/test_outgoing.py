@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 import trio
 from p2pmem_devnet.cluster import Cluster
-from p2pmem_jobs import StaleAttemptError, work
+from p2pmem_devnet.cluster_node import ClusterNode
+from p2pmem_jobs import DiskError, StaleAttemptError, work
 from p2pmem_jobs.records import Claimed
 
 from p2pmem.ledger.batch import Batch
@@ -114,3 +115,46 @@ async def test_a_peers_words_wait_for_room_on_the_disk_and_the_node_lives_on(
     assert bo.sees(asset)
     assert bo.incarnation == 1
     assert bo.inside.ledger.database.read(items_on_disk) == 1
+
+
+@pytest.mark.cluster(n=2)
+async def test_who_says_something_while_the_disk_takes_nothing_is_told_so_at_once(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada, bo = cluster.nodes
+    asset = await ada.share("ex:a ex:b ex:c .")
+    await cluster.settled()
+    is_full = True
+    refuse(monkeypatch, lambda ledger: is_full and ledger is bo.inside.ledger)
+    set_of_bo = bo.inside.ledger.named(cluster.graph).set
+
+    async def make_room_later() -> None:
+        nonlocal is_full
+        await trio.sleep(120)
+        is_full = False
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(make_room_later)
+        nursery.start_soon(bo.share, "ex:a ex:b ex:d .")  # the first is in the set before anybody knows
+        await cluster.advance(seconds=30)
+        assert len(set_of_bo) == 2
+        for say in (
+            lambda: share_data(bo, cluster.graph, "e"),
+            lambda: share_data(bo, cluster.graph, "f"),
+            lambda: bo.endorse(asset),
+            lambda: bo.retract(asset),
+        ):
+            with pytest.raises(DiskError, match="full"):
+                await say()
+        assert len(set_of_bo) == 2
+        assert is_full
+    await share_data(bo, cluster.graph, "g")
+    await cluster.settled()
+    assert len(set_of_bo) == 3
+
+
+async def share_data(node: ClusterNode, graph: str, name: str) -> None:
+    text = f"<http://example.org/{name}> <http://example.org/p> <http://example.org/o> .".encode()
+    await node.call(
+        lambda: node.face.share_data(graph, name, text, format="turtle", base=None, subgraph="", ttl_ms=None)
+    )
