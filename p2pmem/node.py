@@ -200,14 +200,13 @@ async def open_node(
         compacting = Compacting(ledger, built.admission, projector, at.blocking, places.measured)
         built.build(store, queries, projector, Recalling(ledger, text, built.showing), compacting)
         nursery = await stack.enter_async_context(_nursery())
+        stack.callback(database.let_go)  # what the nursery runs may wait for a disk that has no room
         await built.start(nursery)
         await stack.enter_async_context(queue.run(drain_s=DRAIN_S))
+        stack.callback(database.let_go)  # and so may jobs
         await built.start_after_queue(nursery)
         log.info("node.ready", extra={"peer": net.peer_id, "graphs": len(ledger.graphs)})
-        try:
-            yield built.node
-        finally:
-            database.let_go()
+        yield built.node
 
 
 class _Built:
