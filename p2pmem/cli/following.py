@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from typing import Final
 
 from p2pmem.api.problems import Exit
 from p2pmem.api.routes import JOBS_LIMIT
 from p2pmem.cli.command import Command, Context
 from p2pmem.cli.views import show_job, show_jobs, show_story
-from p2pmem.cli.waiting import exit_of, finish, follow, wait_arguments
+from p2pmem.cli.waiting import ENDED_STATES, exit_of, finish, follow, wait_arguments
 from p2pmem.cli.words import duration_ms
 
 STATES: Final = ("queued", "running", "waiting", "succeeded", "failed", "cancelled", "outcome_unknown")
@@ -33,7 +34,9 @@ async def list_(context: Context) -> Exit:
     following = found[-1].id if found and len(found) >= args.limit else None
     context.out.answer({"jobs": found, "next": following}, show_jobs(found))
     if following is not None and not context.out.json:
-        context.out.note(f"there may be more: p2pmem job list --before {following}")
+        asked = [("--state", args.state), ("--kind", args.kind), ("--limit", args.limit), ("--before", following)]
+        same = [f"{option} {shlex.quote(str(value))}" for option, value in asked if value not in (None, JOBS_LIMIT)]
+        context.out.note(f"there may be more: p2pmem job list {' '.join(same)}")
     return Exit.OK
 
 
@@ -60,6 +63,8 @@ async def watch(context: Context) -> Exit:
 async def cancel(context: Context) -> Exit:
     job = await context.face.cancel_job(context.args.job)
     context.out.answer(job, show_job(job))
+    if job.state not in ENDED_STATES:
+        context.out.note(f"it was told to stop, and has not yet: `p2pmem job watch {job.id}`")
     return Exit.OK
 
 

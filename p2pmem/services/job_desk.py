@@ -137,9 +137,13 @@ class JobDesk:
                 return
 
     async def cancel(self, job: str) -> JobView:
+        """Cancel, and wait a moment for its end: the answer says what came of it, and not what it did before."""
         self._record(job)
         with _misuse():
             await self._queue.cancel(job)
+        with trio.move_on_after(QUICK_S):
+            async for _ in self.watch(job):
+                pass
         return self._view(job)
 
     async def retry(self, job: str) -> JobView:

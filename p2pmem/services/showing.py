@@ -191,7 +191,7 @@ class Showing:
 
     def job(self, record: JobRecord) -> JobView:
         """A job, with what it is about taken from its arguments."""
-        args = json.loads(record.args)
+        args = _arguments(record)
         subject = args.get("subject", args)
         graph = self._ledger.graphs.get(GraphId(_bytes(subject.get("graph"))))
         author = _bytes(subject.get("author") or args.get("agent"))
@@ -212,7 +212,7 @@ class Showing:
             progress=record.detail if not waits else "",
             waiting_for=record.detail if waits else self._parked(record),
             error=in_words(record.error or ""),
-            result=_plain(json.loads(record.result)) if record.result is not None else None,
+            result=_plain(_stored(record.result)) if record.result is not None else None,
             agent=str(agent) if (agent := agent_of(record)) is not None else "",
             next_try_ms=_next_try_ms(record, self._ledger.clock.now_ms()),
         )
@@ -315,7 +315,7 @@ def _branch(header: Header) -> BranchView:
 
 def agent_of(record: JobRecord) -> Address | None:
     """Whose job it is: the agent that it signs as. None for what the node does as such."""
-    agent = _bytes(json.loads(record.args).get("agent"))
+    agent = _bytes(_arguments(record).get("agent"))
     return Address(agent) if len(agent) == ADDRESS_BYTES else None
 
 
@@ -323,9 +323,25 @@ def _next_try_ms(record: JobRecord, now_ms: int) -> int:
     return record.run_at_ms if record.state is State.QUEUED and record.run_at_ms > now_ms else 0
 
 
+def _arguments(record: JobRecord) -> dict[str, Any]:
+    """What a job is about, as far as it can be read: of a job that is damaged a list shows what is left."""
+    args = _stored(record.args)
+    return args if isinstance(args, dict) and isinstance(args.get("subject", args), dict) else {}
+
+
+def _stored(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
 def _bytes(value: object) -> bytes:
-    """A byte string as the job queue writes it."""
-    return base64.b64decode(value["$bytes"]) if isinstance(value, dict) and "$bytes" in value else b""
+    """A byte string as the job queue writes it; empty where it is damaged."""
+    try:
+        return base64.b64decode(value["$bytes"]) if isinstance(value, dict) and "$bytes" in value else b""
+    except ValueError:
+        return b""
 
 
 def _plain(value: Any) -> Any:

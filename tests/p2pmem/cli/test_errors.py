@@ -206,6 +206,12 @@ async def test_without_waiting_the_job_is_the_answer(node: Node) -> None:
     assert (await node("job", "cancel", said.json["id"])).code == 0
 
 
+async def test_the_next_page_of_a_list_is_one_of_the_same_jobs(node: Node) -> None:
+    await node.shared()
+    said = await node("job", "list", "--state", "succeeded", "--kind", "share", "--limit", "1")
+    assert "more: p2pmem job list --state succeeded --kind share --limit 1 --before job-1\n" in said.err
+
+
 async def test_the_end_of_patience_says_that_the_job_goes_on(node: Node) -> None:
     await node.shared()
     node.face.hold = True

@@ -11,6 +11,7 @@ import trio
 from p2pmem_devnet.cluster import Cluster
 from p2pmem_jobs import (
     Context,
+    Database,
     Happened,
     InlineBlocking,
     Looked,
@@ -84,6 +85,7 @@ class Desk:
     desk: JobDesk
     queue: Queue
     world: World
+    database: Database
 
     async def order(self, text: str, agent: Key = ADA) -> str:
         job = await self.queue.submit("order", Order(bytes(agent.address), text))
@@ -114,7 +116,7 @@ async def desk() -> AsyncIterator[Desk]:
         services = node.services
         absent = Absent(services.ledger, services.sessions, services.signing)
         async with queue.run(drain_s=0):
-            yield Desk(JobDesk(queue, services.showing, absent), queue, world)
+            yield Desk(JobDesk(queue, services.showing, absent), queue, world, database)
 
 
 async def watched(desk: Desk, job: str, since: int = 0) -> list[JobView]:
@@ -181,7 +183,24 @@ async def test_a_job_that_is_not_there_cannot_be_watched(desk: Desk) -> None:
         await watched(desk, "nothing")
 
 
+async def test_who_cancels_is_answered_with_the_end(desk: Desk) -> None:
+    for text in ("waits", "fails"):
+        job = await desk.order(text)
+        assert (await desk.desk.cancel(job)).state == "cancelled"
+
+
 # Lists
+
+
+@pytest.mark.parametrize("args", [b"{\xff}", b"[]", b"{", b'{"agent": {"$bytes": "="}, "subject": 7}'])
+async def test_a_job_that_is_damaged_is_listed_among_the_others(desk: Desk, args: bytes) -> None:
+    job, other = [await desk.order("waits") for _ in range(2)]
+    sql = "UPDATE job SET args = CAST(? AS TEXT) WHERE id = ?"
+    await desk.database.write(lambda c: c.execute(sql, (args, job)).rowcount)
+    first, second = await desk.desk.jobs(None, 10, None, None)
+    assert (first.id, first.agent) == (other, str(ADA.address))
+    assert (second.id, second.agent, second.state) == (job, "", "waiting")
+    assert [it.id for it in await desk.desk.of_agent(ADA.address).jobs(None, 10, None, None)] == [other]
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1_001])
