@@ -10,6 +10,7 @@ class JobView:
     """A job: `state` is queued, running, waiting, succeeded, failed, cancelled or outcome_unknown.
 
     `result` is a JSON value when it succeeded; `waiting_for` says in words what is missing. `agent` is whose job it is.
+    `updated_ms`: when it ended; of one that has not, the moment at which this was so.
     `next_try_ms`: a queued job begins no sooner; 0: as soon as it can. `position`: the last change that this shows, in
     what `watch_job` tells, and 0 elsewhere. `warnings` say what to know of data that were just handed in with it; they
     are not kept.

@@ -395,11 +395,17 @@ class Database:
         return await self.write(lambda connection: apply_migrations(connection, component, migrations))
 
     async def checkpoint(self) -> None:
-        """Copies the write-ahead log into the file and empties it, so that deleted text is in neither."""
+        """Copies the write-ahead log into the file and empties it, so that deleted text is in neither.
+
+        Errors: `OutsideError` when a slow read still needs the log after some seconds; then it holds all that it held.
+        """
         await self._submit(Operation(self._files.checkpoint, alone=True))
 
     async def compact(self) -> None:
-        """Rewrites the file without its free pages. Writes wait meanwhile; needs as much free disk as the file has."""
+        """Rewrites the file without its free pages. Writes wait meanwhile; needs as much free disk as the file has.
+
+        Errors: as `checkpoint`; then the file is rewritten, and the log holds what it held.
+        """
         await self._submit(Operation(self._files.compact, alone=True))
 
     async def back_up(self, to: Path) -> None:

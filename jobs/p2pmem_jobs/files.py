@@ -180,7 +180,11 @@ class Files:
     # The file as a whole
 
     def checkpoint(self, connection: sqlite3.Connection) -> None:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        is_busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if is_busy:
+            raise OutsideError(
+                f"{self.name}: its log was not emptied, because a read that goes on still needs it. Ask again when it ends"
+            )
 
     def compact(self, connection: sqlite3.Connection) -> None:
         connection.execute("VACUUM")

@@ -10,6 +10,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -474,3 +475,20 @@ async def test_a_process_killed_around_a_commit_keeps_what_it_acknowledged_whole
         whole = {int(text.split()[0]) for text in stored}
         assert len(stored) == 2 * len(whole)
         assert acknowledged <= whole
+
+
+async def test_who_empties_the_log_is_told_when_a_read_still_needs_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    async with open_database(path, blocking=InlineBlocking()) as database:
+        await database.migrate("notes", NOTES)
+        await database.write(add("secret"))
+        database._files.writer.execute("PRAGMA busy_timeout = 1")
+        with closing(sqlite3.connect(path)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM note").fetchone()
+            await database.write(lambda c: c.execute("DELETE FROM note").rowcount)
+            for empty in (database.checkpoint, database.compact):
+                with pytest.raises(OutsideError, match=r"was not emptied.*Ask again"):
+                    await empty()
+        await database.checkpoint()
+        assert b"secret" not in path.read_bytes() + path.with_name("a.db-wal").read_bytes()
