@@ -183,7 +183,7 @@ class Files:
         is_busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if is_busy:
             raise OutsideError(
-                f"{self.name}: its log was not emptied, because a read that goes on still needs it. Ask again when it ends"
+                f"{self.name}: its log was not emptied, because a read still needs it. Ask again when that has ended"
             )
 
     def compact(self, connection: sqlite3.Connection) -> None:

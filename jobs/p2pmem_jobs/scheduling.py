@@ -20,7 +20,7 @@ import logging
 import threading
 import traceback
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -43,6 +43,7 @@ from apscheduler.triggers.interval import IntervalTrigger
 from .blocking import Blocking, ThreadBlocking
 from .clock import Clock, SystemClock
 
+RUNS_MADE_UP_MAX = 1_000  # of one job, at once
 _LOOK_AT_THE_CLOCK_EVERY_S = 60.0  # the wall clock may step while we sleep
 
 
@@ -211,7 +212,7 @@ class TrioScheduler(BaseScheduler):  # type: ignore[misc]
 
     def _submit_due(self, job: Any, alias: str, store: Any, now: datetime) -> list[JobSubmissionEvent]:
         events = []
-        run_times = job._get_run_times(now)
+        run_times, next_run_time = self._run_times(job, now)
         if job.coalesce:
             run_times = run_times[-1:]
         if run_times:
@@ -223,13 +224,28 @@ class TrioScheduler(BaseScheduler):  # type: ignore[misc]
                 events.append(JobSubmissionEvent(EVENT_JOB_MAX_INSTANCES, job.id, alias, run_times))
             except Exception:
                 self._logger.exception("%s could not be submitted to its executor %r", job, job.executor)
-        next_run_time = job.trigger.get_next_fire_time(run_times[-1] if run_times else None, now)
         if next_run_time is None:
             self.remove_job(job.id, alias)
         else:
             job._modify(next_run_time=next_run_time)
             store.update_job(job)
         return events
+
+    def _run_times(self, job: Any, now: datetime) -> tuple[list[datetime], datetime | None]:
+        """When the job was to run until now, and when it is to run next.
+
+        A clock that was years behind steps over more times than there is room for: those beyond the first so many are
+        left out, and the log says so.
+        """
+        run_times: list[datetime] = []
+        next_run_time = job.next_run_time
+        while next_run_time is not None and next_run_time.astimezone(UTC) <= now.astimezone(UTC):
+            if len(run_times) == RUNS_MADE_UP_MAX:
+                self._logger.warning("%s was to run more than %d times until %s", job, len(run_times), now)
+                return run_times, job.trigger.get_next_fire_time(None, now + timedelta.resolution)
+            run_times.append(next_run_time)
+            next_run_time = job.trigger.get_next_fire_time(next_run_time, now)
+        return run_times, next_run_time
 
 
 def _inner(fn: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import trio
@@ -18,6 +18,7 @@ from apscheduler.events import (
     JobExecutionEvent,
 )
 from apscheduler.schedulers import SchedulerAlreadyRunningError, SchedulerNotRunningError
+from apscheduler.triggers.interval import IntervalTrigger
 from p2pmem_jobs import InlineBlocking, TrioClock
 from p2pmem_jobs.scheduling import TrioExecutor, TrioScheduler
 from trio.testing import MockClock
@@ -207,6 +208,31 @@ async def test_a_clock_that_steps_back_repeats_no_run_and_one_that_steps_ahead_i
         assert 4_501 <= rig.runs[1] <= 4_562
         await trio.sleep(600)
     assert rig.runs[2] == 4_800
+
+
+@pytest.mark.parametrize("coalesce", [True, False])
+async def test_a_clock_that_was_a_week_behind_makes_up_for_so_many_runs_and_goes_on(
+    rig: Rig, autojump_clock: MockClock, coalesce: bool
+) -> None:
+    asked = 0
+
+    class Counted(IntervalTrigger):  # type: ignore[misc]
+        def get_next_fire_time(self, previous: datetime | None, now: datetime) -> datetime:
+            nonlocal asked
+            asked += 1
+            return super().get_next_fire_time(previous, now)
+
+    week_s = 7 * 86_400
+    trigger = Counted(seconds=1, start_date=START + timedelta(seconds=1), timezone=UTC)
+    rig.scheduler.add_job(rig.note, trigger, coalesce=coalesce, misfire_grace_time=None)
+    async with rig.serving():
+        await trio.sleep(1.5)
+        rig.clock.step(week_s * 1_000)
+        await trio.sleep(1)
+        assert asked < 1_100
+        await trio.sleep(2)
+    made_up = 1 if coalesce else 1_000
+    assert rig.runs == [1, *[week_s + 2] * made_up, week_s + 3, week_s + 4]
 
 
 async def test_a_job_can_be_paused_resumed_rescheduled_and_removed(rig: Rig, autojump_clock: MockClock) -> None:
