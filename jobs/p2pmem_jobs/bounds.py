@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from .errors import MisuseError
@@ -58,7 +59,14 @@ class Retention:
     def before_ms(self, now_ms: int) -> dict[State, int]:
         """Of each final state, the time before which a job ended that is not kept any more."""
         kept_s = {State.SUCCEEDED: self.succeeded_s, State.FAILED: self.failed_s, State.CANCELLED: self.cancelled_s}
-        return {state: now_ms - round(min(1000 * seconds, TIME_MS_MAX)) for state, seconds in kept_s.items()}
+        return {state: now_ms - span_ms(seconds, "what is kept") for state, seconds in kept_s.items()}
+
+
+def span_ms(seconds: float, what: str) -> int:
+    """So many seconds in milliseconds; for ever is far beyond any calendar. Errors: `MisuseError`."""
+    if math.isnan(seconds):
+        raise MisuseError(f"{what} is a number of seconds, not {seconds!r}")
+    return round(min(seconds * 1000, TIME_MS_MAX))
 
 
 def check_names(dedupe_key: str | None, parent: str | None, owner: str | None) -> None:

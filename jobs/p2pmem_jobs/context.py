@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import trio
 
 from . import codec, work
+from .bounds import span_ms
 from .clock import Clock
 from .database import CrashPoint, Database
 from .errors import MisuseError, NotDoneError, OutcomeUnknownError, StaleAttemptError, WaitedTooLongError
@@ -250,8 +251,8 @@ class Context:
                 return found
             store: Callable[[sqlite3.Connection], object] | None = None
             end_ms = None if until_ms is None else int(until_ms)
-            if timeout_s is not None and until_ms is None:
-                end_ms = self._clock.now_ms() + round(timeout_s * 1000)
+            if timeout_s is not None and timeout_s != inf and until_ms is None:
+                end_ms = self._clock.now_ms() + span_ms(timeout_s, "a timeout")
                 store = partial(self._store_time, name, end_ms, WAIT)
             telling = _Telling(detail)
             async with self._run.waiting(telling.text, store) as tell:
@@ -277,7 +278,7 @@ class Context:
         if stored is not None:
             end_ms = int(stored)
         else:
-            end_ms = self._clock.now_ms() + round(seconds * 1000)
+            end_ms = self._clock.now_ms() + span_ms(seconds, "a sleep")
             store = partial(self._store_time, name, end_ms, SLEEP)
         if self._clock.now_ms() >= end_ms:
             return

@@ -396,9 +396,17 @@ class Queue:
 
     # Looking
 
+    def _read(self, fn: Callable[[sqlite3.Connection], T]) -> T:
+        self._has_tables()
+        return self._database.read(fn)
+
+    def _has_tables(self) -> None:
+        if self._dispatcher is None:
+            raise ClosedError("the queue was not run yet; use it inside `async with queue.run()`")
+
     def get(self, job_id: str) -> JobRecord:
         """Errors: `NotFoundError`."""
-        return self._database.read(lambda c: reading.get_job(c, job_id))
+        return self._read(lambda c: reading.get_job(c, job_id))
 
     async def list(
         self,
@@ -414,6 +422,7 @@ class Queue:
         wanted = {"kind": kind, "owner": owner, "parent": parent}
         conditions = {name: value for name, value in wanted.items() if value is not None}
         before = 2**63 - 1 if before_seq is None else before_seq
+        self._has_tables()
         return await self._database.read_slowly(
             lambda c: reading.list_jobs(c, frozenset(states), conditions, before, max(1, min(limit, 1_000)))
         )
@@ -421,7 +430,7 @@ class Queue:
     def live_of(self, owner: str, kind: str) -> Sequence[JobRecord]:
         """The jobs of an owner that have not ended, newest first, at most 100. Read here and now, by its index."""
         conditions = {"kind": kind, "owner": owner}
-        return self._database.read(lambda c: reading.list_jobs(c, LIVE, conditions, 2**63 - 1, 100))
+        return self._read(lambda c: reading.list_jobs(c, LIVE, conditions, 2**63 - 1, 100))
 
     def story(self, job_id: str) -> Story:
         """All that is known of a job; of its changes the last 1,000. Errors: `NotFoundError`."""
@@ -437,11 +446,11 @@ class Queue:
                 run.progress if (run := self._run_of(job_id)) is not None else None,
             )
 
-        return self._database.read(read)
+        return self._read(read)
 
     def position(self, job_id: str) -> int:
         """The number of the job's last change. Errors: `NotFoundError`."""
-        return self._database.read(lambda c: reading.last_event_of(c, job_id))
+        return self._read(lambda c: reading.last_event_of(c, job_id))
 
     def watch(self, job_id: str | None = None, *, kind: str | None = None, after: int | None = None) -> Watch:
         """The changes of one job from its beginning, until it has ended; or of all, from now on and until the queue is
@@ -452,7 +461,7 @@ class Queue:
         """
         if job_id is not None:
             self.get(job_id)
-        last = self._database.read(reading.last_event_number)
+        last = self._read(reading.last_event_number)
         if after is None:
             after = 0 if job_id is not None else last
         # a number that is still to come is of a file that was put back since
@@ -462,8 +471,8 @@ class Queue:
         dispatcher = self._running()
         waiting = sum(run.waits > 0 for run in dispatcher.runs.values())
         return QueueStatistics(
-            self._database.read(lambda c: reading.fact(c, "live")),
-            self._database.read(lambda c: reading.fact(c, "ended")),
+            self._read(lambda c: reading.fact(c, "live")),
+            self._read(lambda c: reading.fact(c, "ended")),
             len(dispatcher.runs) - waiting,
             waiting,
             self._submitted_count,

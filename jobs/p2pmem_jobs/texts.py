@@ -10,6 +10,7 @@ from __future__ import annotations
 from .errors import MisuseError
 
 REASON_CHARACTERS_MAX = 1_000
+_INNER_MAX = 8  # errors of a group that are told
 
 
 def is_storable(text: str) -> bool:
@@ -38,9 +39,24 @@ def told(text: str) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """The type and the text of an error. Never fails, even where the error cannot say what it is."""
+    """The type and the text of an error, and of those in a group. Never fails, even where it cannot say what it is."""
     try:
         text = str(error)
     except Exception:
         text = "(its own text cannot be made)"
+    if isinstance(error, BaseExceptionGroup):
+        text += ": " + "; ".join(map(describe, _inner(error)))
     return told(f"{type(error).__name__}: {text}")
+
+
+def _inner(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    """The first errors that are no groups themselves, however deep they lie."""
+    found: list[BaseException] = []
+    left: list[BaseException] = [*group.exceptions]
+    while left and len(found) < _INNER_MAX:
+        error = left.pop(0)
+        if isinstance(error, BaseExceptionGroup):
+            left[:0] = error.exceptions
+        else:
+            found.append(error)
+    return found

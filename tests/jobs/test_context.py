@@ -441,3 +441,30 @@ async def test_a_result_that_is_too_large_fails_its_own_job_and_says_so(
         with pytest.raises(JobFailedError, match="larger than 1048576 bytes"):
             await job.result()
         assert job.record().attempt == 1
+
+
+@pytest.mark.parametrize(("seconds", "end"), [("nan", "misuse"), ("inf", "waits"), ("1e300", "waits"), ("-1", "over")])
+@pytest.mark.parametrize("how", ["sleep", "wait"])
+async def test_a_time_that_is_no_number_is_misuse_and_one_without_end_waits(
+    rig: Rig, autojump_clock: MockClock, how: str, seconds: str, end: str
+) -> None:
+    def register(queue: Queue) -> None:
+        @queue.handler("wait", version=1)
+        async def wait(context: Context, args: Note) -> str:
+            try:
+                if how == "sleep":
+                    await context.sleep("it", float(args.text))
+                else:
+                    await context.wait_until("it", lambda: None, timeout_s=float(args.text))
+            except WaitedTooLongError:
+                pass
+            except MisuseError:
+                return "misuse"
+            return "over"
+
+    async with rig.open(register, drain_s=0) as queue:
+        job = await queue.submit("wait", Note(seconds))
+        with trio.move_on_after(7_200) as scope:
+            assert await job.result() == end
+        assert scope.cancelled_caught == (end == "waits")
+        assert job.record().state is (State.WAITING if end == "waits" else State.SUCCEEDED)

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import pytest
 import trio
-from p2pmem_jobs import ClosedError, Context, Happened, JobOutcomeUnknownError, Looked, Queue, State, Watch
+from p2pmem_jobs import (
+    ClosedError,
+    Context,
+    Happened,
+    InlineBlocking,
+    JobOutcomeUnknownError,
+    Looked,
+    Queue,
+    State,
+    Watch,
+    open_database,
+)
 from trio.testing import MockClock
 
 from .conftest import Add, Note, Rig
@@ -117,3 +128,13 @@ async def test_the_reason_of_an_unknown_outcome_tells_it_once(rig: Rig, autojump
         with pytest.raises(JobOutcomeUnknownError) as unknown:
             await job.result()
         assert unknown.value.reason == "it is not known whether pay happened"
+
+
+async def test_a_queue_that_was_not_run_yet_says_so_to_who_asks_it_for_something() -> None:
+    async with open_database(":memory:", blocking=InlineBlocking()) as database:
+        queue = Queue(database)
+        for ask in (queue.get, queue.job, queue.story, queue.position, queue.watch):
+            with pytest.raises(ClosedError, match="async with queue"):
+                ask("x")
+        with pytest.raises(ClosedError, match="async with queue"):
+            await queue.list()

@@ -15,6 +15,7 @@ from p2pmem_jobs import (
     codec,
 )
 from p2pmem_jobs.ids import new_id
+from p2pmem_jobs.texts import describe
 from trio.testing import MockClock
 
 from .conftest import START_MS, Add, Note, Register, Rig, Sum, adding, settle
@@ -142,3 +143,13 @@ def test_the_largest_numbers_come_back_as_they_were() -> None:
 @pytest.mark.parametrize("now_ms", [-1, 0, 2**48, 2**70])
 def test_a_clock_that_stands_anywhere_still_makes_ids(now_ms: int) -> None:
     assert len(new_id(now_ms, bytes)) == 28
+
+
+def test_an_error_that_is_a_group_is_told_with_those_in_it() -> None:
+    deep: Exception = ValueError("deep")
+    for _ in range(3_000):
+        deep = ExceptionGroup("", [deep])
+    group = ExceptionGroup("two", [deep, *[OSError(str(number)) for number in range(100)]])
+    assert describe(group) == "ExceptionGroup: two (101 sub-exceptions): ValueError: deep; " + "; ".join(
+        f"OSError: {number}" for number in range(7)
+    )
