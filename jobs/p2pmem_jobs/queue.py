@@ -125,6 +125,7 @@ class Queue:
         end within `drain_s`, then it is stopped, and queued again for the next time. When the block raises or is
         cancelled, everything is stopped at once. A handler that swallows its cancellation holds the block up, since no
         task can be abandoned: after `stop_s` the log names its job, for somebody to end the process. Nothing is lost.
+        So does one that owes a write which the disk does not take, until `Database.let_go`.
 
         Errors: `NewerSchemaError`; `MisuseError` when it is run already.
         """
