@@ -20,7 +20,7 @@ Lists of ids are one byte string, ids side by side: a thousand announcements are
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeAlias
 
 from p2pmem_protocol import cbor
@@ -335,25 +335,28 @@ class _Row:
     kind: type[Any]
     number: int
     codecs: tuple[_Codec, ...]
+    columns: tuple[tuple[int, str, _Codec], ...] = field(init=False)
+    """Key, name and codec of each field."""
 
     def __post_init__(self) -> None:
-        assert len(self.codecs) == len(fields(self.kind))
+        named = zip((it.name for it in fields(self.kind)), self.codecs, strict=True)
+        object.__setattr__(self, "columns", tuple((key, *both) for key, both in enumerate(named, 1)))
 
     def write(self, record: Any) -> dict[int, Value]:
         written: dict[int, Value] = {}
-        for key, (field, codec) in enumerate(zip(fields(self.kind), self.codecs, strict=True), 1):
-            value = getattr(record, field.name)
+        for key, name, codec in self.columns:
+            value = getattr(record, name)
             try:
                 encoded = codec.write(value)
             except _BadValueError as bad:
-                raise MisuseError(f"{field.name} of {self.kind.__name__} must be {bad}") from None
+                raise MisuseError(f"{name} of {self.kind.__name__} must be {bad}") from None
             if codec.empty is None or value != codec.empty:
                 written[key] = encoded
         return written
 
     def read(self, reader: Reader) -> Any:
         values = []
-        for key, (field, codec) in enumerate(zip(fields(self.kind), self.codecs, strict=True), 1):
+        for key, name, codec in self.columns:
             if codec.empty is not None and not reader.has(key):
                 values.append(codec.empty)
                 continue
@@ -362,7 +365,7 @@ class _Row:
                 if codec.empty is not None and value == codec.empty:
                     raise _BadValueError("left out when it is empty")
             except _BadValueError as bad:
-                raise RefusedError(Reason.BAD_FIELD, f"{field.name} of {self.kind.__name__} is not {bad}") from None
+                raise RefusedError(Reason.BAD_FIELD, f"{name} of {self.kind.__name__} is not {bad}") from None
             values.append(value)
         reader.end()
         return self.kind(*values)

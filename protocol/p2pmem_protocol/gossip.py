@@ -170,6 +170,8 @@ class Gossip:
         self._members: dict[bytes, dict[str, bytes]] = {}
         self._asking = Asking(rows=self._limits.asking, rows_of_one=self._limits.asking_of_one)
         self._relays = Relays(memory=self._limits.memory, promises=self._limits.promises)
+        self._overdue_ms = inf
+        """When somebody may have left a frame unacknowledged for too long."""
         self._commands: dict[Command, None] = {}
         self._counters = _Counters()
 
@@ -370,7 +372,11 @@ class Gossip:
     def take(self, peer: str, now_ms: int) -> Outgoing | None:
         """The frame to write to `peer` now, or None. It counts as sent."""
         state = self._peers.get(peer)
-        return None if state is None or state.is_closing else state.outbox.take(now_ms)
+        if state is None or state.is_closing:
+            return None
+        outgoing = state.outbox.take(now_ms)
+        self._overdue_ms = min(self._overdue_ms, state.outbox.overdue_ms())
+        return outgoing
 
     def due_ms(self, peer: str) -> float:
         """When `take` has something for `peer`: -inf at once, inf not before a Wake."""
@@ -388,13 +394,15 @@ class Gossip:
             if state.outbox.overdue_ms() <= now_ms and not state.is_closing:
                 state.is_closing = True
                 self._commands[Close(peer)] = None
+        overdue = (state.outbox.overdue_ms() for state in self._peers.values() if not state.is_closing)
+        self._overdue_ms = min(overdue, default=inf)
         self._relays.forget(now_ms)
         return self._take_commands()
 
     def next_ms(self) -> float:
-        """When `tick` is to be called next; inf when nothing waits for the time."""
-        overdue = (state.outbox.overdue_ms() for state in self._peers.values() if not state.is_closing)
-        return min(self._asking.next_ms(), min(overdue, default=inf))
+        """When `tick` is to be called next; inf when nothing waits for the time. Never too late, at times too early: an
+        acknowledgement does not put it off."""
+        return min(self._asking.next_ms(), self._overdue_ms)
 
     # What callers want to know
 

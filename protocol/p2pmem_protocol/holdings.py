@@ -143,7 +143,9 @@ class Holdings:
 
     def revoked_peer_serial(self, agent: Address, peer: str) -> int:
         """Credentials of `agent` for `peer` with a serial not above this one are void; 0 when none was revoked."""
-        return max((record.revoked_serial for record in self._peer_revokes[agent, peer]), default=0)
+        revokes = self._peer_revokes[agent, peer]
+        # Asked for each session whenever anything is told, and nearly always there are none.
+        return max(record.revoked_serial for record in revokes) if revokes else 0
 
     def contents(self) -> Iterable[bytes]:
         """Hashes of the content that a member must hold: that of every share and publish in the set."""

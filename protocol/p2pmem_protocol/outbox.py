@@ -1,8 +1,9 @@
 """What one member is to be sent, gathered into frames: batching, the window of what is unacknowledged, overflow.
 
 The cost of a stream is per frame, not per byte, so what is to be said waits a little for company: envelopes and
-questions some milliseconds, announcements longer, all of them longer while much is under way. An envelope that comes
-alone, after a pause, goes at once: it would wait for nobody. When a frame goes, everything goes with it that fits.
+questions some milliseconds, announcements longer, both longer while much is under way, changes of lists a second. An
+envelope that comes alone, after a pause, goes at once: it would wait for nobody. When a frame goes, everything goes
+with it that fits.
 
 At most 8 frames and 128 KiB are unacknowledged. That keeps a write from ever blocking on the stream's own window, and
 so nothing that was begun must be cancelled. Who acknowledges nothing for 10 s is closed.
@@ -59,6 +60,8 @@ class OutboxLimits:
     """An envelope that comes so soon after a frame waits for more: several tens a second are better sent together."""
     ids_wait_ms: int = 100
     ids_wait_busy_ms: int = 250
+    lists_wait_ms: int = 1_000
+    """A change of a list: where many connections come or go at once, each of them is told to all others."""
     ack_every: int = 4
     ack_timeout_ms: int = 10_000
 
@@ -118,6 +121,7 @@ class Outbox:
         # When the oldest thing of each pace was queued; None when nothing is.
         self._fast_since_ms: int | None = None
         self._slow_since_ms: int | None = None
+        self._lists_since_ms: int | None = None
         self._unacked: deque[_Sent] = deque()
         self._unacked_bytes = 0
         self._last_sent_ms: float = -inf
@@ -179,7 +183,10 @@ class Outbox:
     def tell_list(self, change: ListChange, now_ms: int) -> None:
         """Queue a change of our list. There are as many as connections that come and go."""
         self._lists.append(change)
-        self._slow_since_ms = now_ms if self._slow_since_ms is None else self._slow_since_ms
+        if change.is_whole:
+            self._slow_since_ms = now_ms if self._slow_since_ms is None else self._slow_since_ms
+        else:
+            self._lists_since_ms = now_ms if self._lists_since_ms is None else self._lists_since_ms
 
     @property
     def queued_lists(self) -> int:
@@ -237,6 +244,8 @@ class Outbox:
             due = self._fast_since_ms + (limits.envelopes_wait_busy_ms if is_busy else limits.envelopes_wait_ms)
         if self._slow_since_ms is not None:
             due = min(due, self._slow_since_ms + (limits.ids_wait_busy_ms if is_slow else limits.ids_wait_ms))
+        if self._lists_since_ms is not None:
+            due = min(due, self._lists_since_ms + limits.lists_wait_ms)
         return due
 
     def overdue_ms(self) -> float:
@@ -249,7 +258,7 @@ class Outbox:
             return None
         if not self._has_content():
             # What was queued has been withdrawn.
-            self._fast_since_ms = self._slow_since_ms = None
+            self._fast_since_ms = self._slow_since_ms = self._lists_since_ms = None
         if not self._has_room() or not self._has_content():
             return Outgoing(ack=self._take_ack()) if self._ack_is_due else None
         lists = self._take_lists()
@@ -270,7 +279,8 @@ class Outbox:
         self._unacked_bytes += size_bytes
         # What is left over has waited long enough.
         self._fast_since_ms = now_ms - self._limits.envelopes_wait_busy_ms if self._envelopes or self._asked else None
-        self._slow_since_ms = now_ms - self._limits.ids_wait_busy_ms if self._announced or self._lists else None
+        self._slow_since_ms = now_ms - self._limits.ids_wait_busy_ms if self._announced else None
+        self._lists_since_ms = now_ms - self._limits.lists_wait_ms if self._lists else None
         return Outgoing(self._seq_sent, self._take_ack(), envelopes, announced, asked, lists, reconcile)
 
     @property

@@ -89,12 +89,14 @@ def fingerprint_of(sum_of_ids: int, count: int) -> bytes:
 class Snapshot:
     """An immutable sorted set of items with prefix sums. Make one with `build`; share it freely between peers."""
 
-    __slots__ = ("_data", "_sums", "count")
+    __slots__ = ("_data", "_summary", "_sums", "count")
 
     def __init__(self, data: bytes, sums: list[int]) -> None:
         """Not for callers: `build`, `changed` and `without` make snapshots."""
         self._data = data
         self._sums = sums
+        self._summary: tuple[int, Summary] | None = None
+        """The last one that was asked for of all items from an index on: many peers ask for the same."""
         self.count = len(data) // _KEY_BYTES
 
     @classmethod
@@ -173,6 +175,14 @@ class Snapshot:
         cut = min(max(agreed_ms + RECONCILE_LEAD_MS + 1, 0), ORDER_NEVER)
         return View(self, self._index_of(_ORDER.pack(cut)))
 
+    def summary_from(self, first: int) -> Summary:
+        """Count and fingerprint of all items from index `first` on."""
+        if self._summary is None or self._summary[0] != first:
+            count = self.count - first
+            total = self.sum_before(self.count) - self.sum_before(first)
+            self._summary = (first, Summary(count, fingerprint_of(total, count)))
+        return self._summary[1]
+
     def __len__(self) -> int:
         return self.count
 
@@ -249,8 +259,8 @@ class View:
         busy peers that miss nothing find their sets equal.
         """
         snapshot = self.snapshot
-        if not self.count:
-            return Summary(0, fingerprint_of(0, 0))
+        if not leaving_out or not self.count:
+            return snapshot.summary_from(self.first)
         floor = snapshot.item(self.first).order_ms
         total = snapshot.sum_before(self.last) - snapshot.sum_before(self.first)
         count = self.count

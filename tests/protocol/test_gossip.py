@@ -53,7 +53,7 @@ class Bench:
         asked: tuple[bytes, ...] = ()
         lists: tuple[ListChange, ...] = ()
         reconcile: tuple[bytes, ...] = ()
-        while (one := self.gossip.take(peer, self.now_ms + 500)) is not None:
+        while (one := self.gossip.take(peer, self.now_ms + 1_000)) is not None:
             self.gossip.frame_received(peer, Frame(ack=one.seq), is_last=False, now_ms=self.now_ms)
             envelopes += one.envelopes
             announced += one.announced
@@ -394,7 +394,8 @@ def test_memory_and_promises_are_bounded() -> None:
 
 def test_who_acknowledges_nothing_is_closed_once_and_written_to_no_more(bench: Bench) -> None:
     bench.join("a")
-    bench.now_ms += 1_000
+    bench.now_ms += 2_000
+    assert bench.gossip.tick(bench.now_ms) == [], "what was acknowledged is waited for no more"
     bench.gossip.published(GRAPH, ITEM, SIZE, bench.now_ms)
     assert bench.gossip.take("a", bench.now_ms + 5) is not None
     bench.now_ms += 10_005

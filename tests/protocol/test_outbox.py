@@ -320,6 +320,22 @@ def test_a_frame_takes_envelopes_up_to_its_size_and_to_what_is_left_of_the_windo
         assert len(taken(outbox, 1_000).envelopes) == sent
 
 
+def test_changes_of_lists_wait_a_second_for_each_other_and_go_with_whatever_goes() -> None:
+    """A network that comes back brings each member twenty others, and each of these is told to all."""
+    outbox = Outbox()
+    for number in range(3):
+        outbox.tell_list(ListChange(b"g" * 32, added=(short_of(number),)), 300 * number)
+    assert outbox.due_ms() == LIMITS.lists_wait_ms
+    assert outbox.take(LIMITS.lists_wait_ms - 1) is None
+    assert len(taken(outbox, LIMITS.lists_wait_ms).lists) == 3
+    assert outbox.due_ms() == inf
+    outbox.tell_list(ListChange(b"g" * 32, removed=(short_of(1),)), 5_000)
+    outbox.announce(short_of(7), 5_000)
+    assert len(taken(outbox, 5_000 + LIMITS.ids_wait_ms).lists) == 1
+    outbox.tell_list(ListChange(b"g" * 32, is_whole=True), 9_000)
+    assert outbox.due_ms() == 9_000 + LIMITS.ids_wait_ms, "who has just come is told at once with whom we are connected"
+
+
 def test_a_frame_holds_so_many_envelopes_and_changes_of_lists_and_no_more() -> None:
     outbox = Outbox()
     for number in range(frames.FRAME_ENVELOPES_MAX + 1):
