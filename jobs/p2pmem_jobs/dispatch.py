@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import logging
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Any
 
 import trio
@@ -113,7 +114,7 @@ class Dispatcher:
         if self._look_again_ms is not None:
             times_ms.append(self._look_again_ms)
         if not times_ms:
-            return _LOOK_AT_THE_CLOCK_EVERY_S
+            return inf
         return min(_LOOK_AT_THE_CLOCK_EVERY_S, max(1, min(times_ms) - self.clock.now_ms()) / 1000)
 
     async def _claim(self, room: dict[str, int], nursery: trio.Nursery) -> None:

@@ -44,6 +44,7 @@ T = TypeVar("T")
 NO_RESULT: object = object()  # what is given where a person knows that a job succeeded, and nothing more
 STOP_S = 5.0  # how long what was told to stop may take to do so
 _SWEEP_BATCH = 500
+_LOOKED_AT_LEAST_EVERY_MS = 3_600_000
 _MAY_BE_RETRIED = frozenset({State.FAILED, State.CANCELLED})
 
 
@@ -69,6 +70,8 @@ class Queue:
         self._random_bytes = random_bytes
         self._limits = limits or QueueLimits()
         self._retention = retention or Retention()
+        self._look_from_ms = self._look_at_count = 0
+        """There is nothing to forget before this time, as long as fewer jobs have ended than this."""
         self._crash_point = crash_point or database.crash_point
         self._handlers: dict[str, Handler[Any, Any]] = {}
         self._dispatcher: Dispatcher | None = None
@@ -490,6 +493,7 @@ class Queue:
         forgotten = 0
         # Mostly there is nothing to forget, and a look costs less than a transaction.
         if not self._database.read(lambda c: recovery.to_forget(c, before_ms, keep.ended_jobs, 1)):
+            self._nothing_to_forget()
             await trio.lowlevel.checkpoint()
             return 0
         while True:
@@ -501,9 +505,24 @@ class Queue:
             self._signals.notify_all()  # who still watches one of them is told that it is gone
         return forgotten
 
+    def _nothing_to_forget(self) -> None:
+        """A look has found nothing: note how long that stays so, if not many more jobs end."""
+        oldest_ms, ended = self._database.read(recovery.oldest_ended)
+        now_ms = self.clock.now_ms()
+        first_ms = now_ms if oldest_ms is None else min(oldest_ms, now_ms)
+        kept_ms = now_ms - max(self._retention.before_ms(now_ms).values())
+        self._look_from_ms = min(first_ms + kept_ms, now_ms + _LOOKED_AT_LEAST_EVERY_MS)
+        self._look_at_count = self._ended_here() + self._retention.ended_jobs - ended
+
+    def _ended_here(self) -> int:
+        """How many jobs have ended since the start."""
+        return self._dispatcher.ended_count if self._dispatcher is not None else 0
+
     async def _sweep_now_and_then(self) -> None:
         while True:
             await trio.sleep(self._retention.sweep_every_s)
+            if self.clock.now_ms() < self._look_from_ms and self._ended_here() < self._look_at_count:
+                continue
             try:
                 await self.sweep()
             except OutsideError as error:

@@ -113,6 +113,12 @@ def sweep(connection: sqlite3.Connection, before_ms: dict[State, int], ended_max
     return len(chosen)
 
 
+def oldest_ended(connection: sqlite3.Connection) -> tuple[int | None, int]:
+    """When the oldest of the jobs that are kept ended, if any did, and how many they are."""
+    (ended_ms,) = connection.execute("SELECT min(ended_ms) FROM job WHERE ended_ms IS NOT NULL").fetchone()
+    return ended_ms, fact(connection, "ended")
+
+
 def to_forget(
     connection: sqlite3.Connection, before_ms: dict[State, int], ended_max: int, batch: int
 ) -> list[tuple[int]]:

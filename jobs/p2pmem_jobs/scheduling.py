@@ -22,6 +22,7 @@ import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from math import inf
 from typing import Any
 
 import trio
@@ -127,12 +128,17 @@ class TrioScheduler(BaseScheduler):  # type: ignore[misc]
             try:
                 while self.running:
                     self._woken = trio.Event()
-                    wait_s = self._process_jobs()
-                    with trio.move_on_after(_LOOK_AT_THE_CLOCK_EVERY_S if wait_s is None else wait_s):
-                        await self._woken.wait()
+                    await self._until_due(self._process_jobs())
             finally:
                 if self.running:
                     self.shutdown(wait=False)
+
+    async def _until_due(self, wait_s: float | None) -> None:
+        """Returns after so long by the wall clock, whatever that does meanwhile, or when there is another job."""
+        due_ms = inf if wait_s is None else self._clock.now_ms() + 1000 * wait_s
+        while not self._woken.is_set() and (left_ms := due_ms - self._clock.now_ms()) > 0:
+            with trio.move_on_after(min(_LOOK_AT_THE_CLOCK_EVERY_S, left_ms / 1000)):
+                await self._woken.wait()
 
     def start(self, paused: bool = False) -> None:
         """Not here: a trio task belongs to a nursery. Use `serve`."""
@@ -208,7 +214,7 @@ class TrioScheduler(BaseScheduler):  # type: ignore[misc]
         if self.state != STATE_RUNNING or not coming:
             return None
         wait_s: float = (min(coming) - self.now()).total_seconds()
-        return min(_LOOK_AT_THE_CLOCK_EVERY_S, max(0.001, wait_s))
+        return max(0.001, wait_s)
 
     def _submit_due(self, job: Any, alias: str, store: Any, now: datetime) -> list[JobSubmissionEvent]:
         events = []

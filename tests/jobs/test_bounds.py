@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import math
+import sqlite3
 from typing import Any
 
 import pytest
 import trio
-from p2pmem_jobs import Context, MisuseError, Queue, QueueLimits, Retention, RetryPolicy, State, TransientError
+from p2pmem_jobs import (
+    Context,
+    MisuseError,
+    NotFoundError,
+    Queue,
+    QueueLimits,
+    Retention,
+    RetryPolicy,
+    State,
+    TransientError,
+    recovery,
+)
 from trio.testing import MockClock
 
 from .conftest import Add, Rig, adding
@@ -86,6 +98,34 @@ async def test_jobs_may_be_kept_for_ever(rig: Rig, autojump_clock: MockClock, ke
         rig.clock.step(100 * 365 * 86_400_000)
         await trio.sleep(7200)
         assert job.record().state is State.SUCCEEDED
+
+
+async def test_a_queue_that_has_nothing_to_forget_seldom_looks_and_forgets_in_time(
+    rig: Rig, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, look = list[float](), recovery.to_forget
+
+    def counted(connection: sqlite3.Connection, *args: Any) -> list[tuple[int]]:
+        looks.append(trio.current_time())
+        return look(connection, *args)
+
+    monkeypatch.setattr(recovery, "to_forget", counted)
+    retention = Retention(succeeded_s=7_200.0, ended_jobs=3)
+    async with rig.open(adding, memory=True, retention=retention) as queue:
+        job = await queue.submit("add", Add(1, 2))
+        await job.result()
+        await trio.sleep(7_190)
+        assert len(looks) <= 3
+        assert job.record().state is State.SUCCEEDED
+        await trio.sleep(130)
+        with pytest.raises(NotFoundError):
+            job.record()
+        looks.clear()
+        jobs = [await queue.submit("add", Add(1, number)) for number in range(5)]
+        for each in jobs:
+            await each.result()
+        await trio.sleep(70)
+        assert queue.statistics().ended == 3, "too many are not kept for longer than it takes to look"
 
 
 async def test_the_longest_delay_that_a_policy_may_have_can_be_stored(rig: Rig, autojump_clock: MockClock) -> None:
