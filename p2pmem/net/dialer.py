@@ -193,6 +193,15 @@ class Dialer:
         for target in self._targets.values():
             target.soon.set()
 
+    def came(self, peer: PeerId) -> None:
+        """A peer is here. If it was away, what kept it away may have kept others, and they may be back too."""
+        target = self._targets.get(peer)
+        if target is not None and target.failures >= UNANSWERED_DIALS:
+            target.failures = 0
+            for other in self._targets.values():
+                if other.failures and other.welcome:
+                    other.soon.set()
+
     def unanswered(self) -> dict[PeerId, tuple[str, ...]]:
         """Who did not answer at the last `UNANSWERED_DIALS` dials or more, and the addresses tried."""
         return {

@@ -81,12 +81,14 @@ class PeerLimits:
     addresses_at_fault_max: int = 10_000
 
     first_dial_pause_s: float = 0.2
-    longest_dial_pause_s: float = 60.0
-    """Pauses between dials double from the first to the longest, each drawn between half and whole."""
+    longest_dial_pause_s: float = 300.0
+    """Pauses between dials double from the first to the longest, each drawn between half and whole: who comes back is
+    met again after about as long as it was away, and after so long at most. What keeps one away may keep others: when
+    it comes back, all are dialled soon."""
     lasting_s: float = 10.0
     """Where a session ends sooner, again and again, the pause before the next dial doubles too: two nodes that run with
     one peer key would replace each other's session for ever."""
-    unwelcome_dial_pause_s: float = 300.0
+    unwelcome_dial_pause_s: float = 900.0
     """The longest pause before a peer is dialled again that answered and shares no context graph with us: a hello costs
     both sides signatures, and when that changes whoever changed it dials."""
     wanted_peers_max: int = 1_024

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 CONTROL_BYTES: Final = 28
 """What a frame costs beside its content: a yamux header and the tag of a noise message."""
 _PIECE_BYTES: Final = 64 * 1024
+_JITTER_STEP_S: Final = 0.005
 NEVER: Final = math.inf
 
 
@@ -33,7 +34,7 @@ class Link:
     delay_s: float = 0.0
     jitter_s: float = 0.0
     """Up to so much more delay, drawn anew for each piece; bytes never overtake each other. With jitter all arrive on
-    whole milliseconds, so that what is there in the same one is taken in at once."""
+    multiples of 5 ms, so that what is there at the same one is taken in at once."""
     bytes_per_s: float = math.inf
     mean_life_s: float = math.inf
     """A connection breaks by itself after a time drawn from an exponential distribution with this mean."""
@@ -74,7 +75,7 @@ class Wire:
         self._free_at = begin + size_bytes / self.link.bytes_per_s
         at = self._free_at + self.link.delay_s
         if self.link.jitter_s:
-            at = math.ceil((at + self.random.uniform(0.0, self.link.jitter_s)) * 1_000) / 1_000
+            at = math.ceil((at + self.random.uniform(0.0, self.link.jitter_s)) / _JITTER_STEP_S) * _JITTER_STEP_S
         self._last_arrival_at = max(self._last_arrival_at, at)
         return self._last_arrival_at
 
@@ -159,7 +160,8 @@ class MemoryStream:
             raise trio.BusyResourceError("another task is sending on this stream")
         self._writing = True
         try:
-            await trio.lowlevel.checkpoint()
+            # Others have their turn when there is no room: to have it before each piece costs more than sending it.
+            await trio.lowlevel.checkpoint_if_cancelled()
             rest = memoryview(data)
             self._check_writable()
             while rest:

@@ -25,8 +25,11 @@ import socket
 from collections.abc import Iterable
 from contextlib import suppress
 from enum import IntEnum, unique
+from functools import lru_cache
 from typing import Final
 
+ADDRESSES_REMEMBERED: Final = 1_024
+"""For so many it is remembered how far they reach: peers tell the same ones again and again."""
 _ROUTED: Final = {socket.AF_INET: ("192.0.2.1", 9), socket.AF_INET6: ("2001:db8::1", 9)}
 _UNSPECIFIED: Final = {"/ip4/0.0.0.0/": ("ip4", socket.AF_INET), "/ip6/::/": ("ip6", socket.AF_INET6)}
 _CARRY_IPV4: Final = tuple(map(ipaddress.IPv6Network, ("::ffff:0:0/96", "64:ff9b::/96", "::/96")))
@@ -58,6 +61,7 @@ class Reach(IntEnum):
     WORLD = 3
 
 
+@lru_cache(maxsize=ADDRESSES_REMEMBERED)
 def reach_of(address: str) -> Reach:
     """How far a multiaddr reaches. A name that is no IP address in any spelling is taken to reach the world."""
     parts = address.split("/")
@@ -74,6 +78,7 @@ def reach_of(address: str) -> Reach:
     return Reach.WORLD if ip.is_global else Reach.NETWORK
 
 
+@lru_cache(maxsize=ADDRESSES_REMEMBERED)
 def _ip_of(host: str, *, is_name: bool) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """The IP address that a host is, also in the short and whole-number spellings that resolvers take for names."""
     try:
