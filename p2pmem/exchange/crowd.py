@@ -123,12 +123,17 @@ def _kept(neighbours: Sequence[Neighbour], room: int) -> set[PeerId]:
     }
 
 
+def is_small(limits: PeerLimits, members: int) -> bool:
+    """Whether everybody is connected with everybody in a graph of so many."""
+    return members <= limits.members_all_max
+
+
 def how_many_to_dial(limits: PeerLimits, members: int, connected: int) -> int:
     """How many more members to dial in a graph of so many, when so many are connected."""
-    enough = limits.members_all_max - 1 if members <= limits.members_all_max else limits.members_dialled
+    enough = limits.members_all_max - 1 if is_small(limits, members) else limits.members_dialled
     return max(0, enough - connected)
 
 
 def is_short(limits: PeerLimits, members: int, connected: int) -> bool:
     """Whether to ask again who else is there, in a graph of so many. In a small one everybody is dialled on anyway."""
-    return members > limits.members_all_max and connected < limits.members_few
+    return not is_small(limits, members) and connected < limits.members_few

@@ -4,19 +4,22 @@
     links --envelopes--> admission --delta--> ...
 
 Gossip is quick and may lose; comparisons lose nothing. One is made on connect, on a head change, when a peer's state
-turns out to differ, about ten seconds after something new or the loss of a connection with three members drawn by lot,
-and every minute with all, or of many with some (`pace`). It counts for both, so who was asked asks so many less.
+turns out to differ, and about ten seconds after something new with the next member around a ring of all: so each is
+asked by one, and if all were equal, all are. Where not everybody is connected with everybody, and after the loss of a
+connection, it is three drawn by lot instead. And every minute it is one with all, or of many with some (`pace`). It
+counts for both, so who was asked asks so many less.
 
 What is in an open graph goes by its topic instead of by member streams, to members and readers alike (`open_gossip`);
 comparisons are the same for both.
 
-Where nothing happens that minute grows: after each comparison that found both equal, whoever made it, the next one with
-that member may wait twice as long, up to a quarter of an hour. Anything new here brings it back, and who has something
-new asks the others, so what gossip lost is found as soon as before.
+That minute grows: after each comparison that found both equal, whoever made it, the next one with that member may wait
+twice as long, up to a quarter of an hour, or four minutes where something is said. A difference that is found brings it
+back for all.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterable
@@ -35,13 +38,13 @@ from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import Address, GraphId
 
 from p2pmem.exchange.comparisons import Comparisons, LastComparison
-from p2pmem.exchange.crowd import how_many_to_dial, is_short
+from p2pmem.exchange.crowd import how_many_to_dial, is_short, is_small
 from p2pmem.exchange.fetching import Fetching
 from p2pmem.exchange.holdings import Holdings, How
 from p2pmem.exchange.link import Link, Recent, ticks_ms
 from p2pmem.exchange.open_gossip import OpenGossip
 from p2pmem.exchange.open_reading import OpenReading
-from p2pmem.exchange.pace import NEVER_S, SPREAD_MAX, Comparer, period_s
+from p2pmem.exchange.pace import NEVER_S, SPREAD_MAX, Comparer, around, period_s
 from p2pmem.exchange.parting import Parting
 from p2pmem.exchange.sync_client import Comparison, SyncClient
 from p2pmem.exchange.sync_server import SyncServer
@@ -60,10 +63,8 @@ log = logging.getLogger(__name__)
 
 AFTER_NEWS_S: Final = 10.0
 AFTER_NEWS_MEMBERS: Final = 3
-DIFFERS_PAUSE_S: Final = 1.0
 CLOCK_LOOK_S: Final = 3600.0
 FOLLOW_HEAD_S: Final = 2.0
-NO_PROGRESS_PAUSE_S: Final = 5.0
 
 
 class Exchange:
@@ -102,6 +103,8 @@ class Exchange:
         """When the machine is called next."""
         self._news = trio.Event()
         self._news_s = NEVER_S
+        self._news_of: set[GraphId | None] = set()
+        """In which graphs there is news; None: a connection was lost."""
         self._acknowledged = Signal()
         self.client = SyncClient(network, holdings, clock)
         self.server = SyncServer(
@@ -174,6 +177,7 @@ class Exchange:
         comparer = Comparer()
         self._links[peer], self._comparers[peer] = link, comparer
         self._parting.came(peer)
+        self.dialer.came(peer)
         self._do(self._gossip.peer_joined(peer, self._streamed(session), ticks_ms()))
         try:
             async with trio.open_nursery() as nursery:
@@ -186,7 +190,7 @@ class Exchange:
             del self._links[peer], self._comparers[peer]
             self._parting.went(peer)
             self._do(self._gossip.peer_left(peer, ticks_ms()))
-            self._look_soon()
+            self._look_soon(None)
             with trio.CancelScope(shield=True):
                 await self.client.forget(peer)
 
@@ -233,7 +237,7 @@ class Exchange:
         if delta.head_changed:
             self._head_changed(delta.graph)
         if delta.entered:
-            self._look_soon()
+            self._look_soon(delta.graph)
             if delta.source.how in (How.MEMBER, How.TOPIC):
                 self.fetching.look(delta.graph, delta.source.peer)
             if any(item.kind is Kind.REVOKE for item in delta.entered):
@@ -343,21 +347,35 @@ class Exchange:
         """A peer that asked for our state has another: what we lack, only a round of our own will bring."""
         self._want(peer, graph)
 
-    def _look_soon(self) -> None:
-        """Something is new, or what a peer had for us is lost with its connection: in a moment ask a few members."""
+    def _look_soon(self, graph: GraphId | None) -> None:
+        """Something is new in a graph, or what a peer had for us is lost with its connection (None): in a moment ask
+        somebody."""
         self._news.set()
         self._news_s = trio.current_time()
+        self._news_of.add(graph)
 
     async def _run_news(self) -> None:
         while True:
             await self._news.wait()
             # Not all members ask in the same instant, so that being asked can stand for asking.
             await trio.sleep(AFTER_NEWS_S * self._spread())
-            self._news = trio.Event()
-            peers = [peer for peer, comparer in self._comparers.items() if comparer.equal_s < self._news_s]
-            asked = len(self._comparers) - len(peers)
-            for peer in self._chance.sample(sorted(peers), min(max(AFTER_NEWS_MEMBERS - asked, 0), len(peers))):
+            self._news, graphs, self._news_of = trio.Event(), self._news_of, set()
+            for peer in sorted(self._whom_to_ask(graphs)):
                 self._want(peer, None)
+
+    def _whom_to_ask(self, graphs: Collection[GraphId | None]) -> set[PeerId]:
+        """Who is asked after news: in a small graph the next member around the ring of all; where not everybody is
+        connected with everybody, and after a loss, some by lot. Not who was found equal since."""
+        asked: set[PeerId] = set()
+        for graph in graphs:
+            if graph is None or not is_small(self._limits, self._holdings.member_count(graph)):
+                peers = [peer for peer, comparer in self._comparers.items() if comparer.equal_s < self._news_s]
+                done = len(self._comparers) - len(peers)
+                asked.update(self._chance.sample(sorted(peers), min(max(AFTER_NEWS_MEMBERS - done, 0), len(peers))))
+            else:
+                ring = around(self._network.peer_id, self._comparers)
+                asked.update(itertools.islice((it for it in ring if self._sessions.may_have(it, graph)), 1))
+        return {peer for peer in asked if self._comparers[peer].equal_s < self._news_s}
 
     def _members(self, graph: GraphId) -> list[PeerId]:
         """Whom we are connected to in a graph."""
@@ -391,15 +409,17 @@ class Exchange:
             graphs = comparer.take()
             shared = self._sessions.graphs_of(session)
             chosen = sorted(shared if graphs is None else shared & graphs)
-            pause_s = DIFFERS_PAUSE_S
+            progress = True
             if chosen:
                 results = await self._compare(session, chosen)
-                if not results or not all(result.equal or result.fetched for result in results):
-                    pause_s = NO_PROGRESS_PAUSE_S
+                progress = bool(results) and all(result.equal or result.fetched for result in results)
                 same = all(result.equal and not result.fetched for result in results)
                 comparer.rest(self._period_s, self._spread(), equal=same and len(results) == len(shared))
+                if not same:
+                    for other in self._comparers.values():
+                        other.differed(self._period_s, self._spread)
             # A pause between rounds lets what is under way arrive.
-            rested_s = trio.current_time() + pause_s * self._spread()
+            rested_s = trio.current_time() + comparer.pause_s(progress=progress) * self._spread()
             await self._until_due(comparer)
             if trio.current_time() < rested_s:
                 await trio.sleep_until(rested_s)
@@ -486,7 +506,9 @@ class Exchange:
         return next((it for it in self.client.known_addresses(peer) if is_same_host(it, seen)), "")
 
     def _is_short(self, graph: GraphId) -> bool:
-        return is_short(self._limits, self._holdings.member_count(graph), self._members_met(graph))
+        members = self._holdings.member_count(graph)
+        # Who is met is counted only where it matters: for that each session is looked at.
+        return not is_small(self._limits, members) and is_short(self._limits, members, self._members_met(graph))
 
 
 async def _quietly(work: Callable[[], Awaitable[None]]) -> None:

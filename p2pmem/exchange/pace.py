@@ -3,28 +3,49 @@
 Among few members everybody compares with everybody every minute. Among many that would be work that grows with the
 square of their number, and tell each the same twenty times: whoever lacks something finds out from any member that has
 it. So from `ASKED_A_MINUTE` members on a node compares with about that many in a minute, and with each in turn.
+
+A pair that is equal again and again waits twice as long each time, and where something is said all the time four
+periods at most. That is enough, since some ten seconds after anything new each member asks the next one `around` the
+ring of all, so that everybody is asked by somebody. A difference that a comparison finds says that gossip loses
+something: it brings all pairs back to one period.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
 import trio
 from p2pmem_protocol.names import GraphId
 
+from p2pmem.net.seam import PeerId
+
 PERIOD_S: Final = 60.0
 QUIET_PERIOD_S_MAX: Final = 15 * 60.0
 ASKED_A_MINUTE: Final = 4
 SPREAD_MAX: Final = 1.2
 """Periods have a jitter of so much, so that peers spread out."""
+DIFFERS_PAUSE_S: Final = 1.0
+NO_PROGRESS_PAUSE_S: Final = 5.0
 NEVER_S: Final = float("-inf")
+QUIET_WITH_NEWS_MAX: Final = 2
+"""How often a pair's wait is doubled where there is news."""
 
 
 def period_s(members: int) -> float:
     """How long from one comparison with a member to the next, when this many are connected."""
     return min(PERIOD_S * max(1.0, members / ASKED_A_MINUTE), QUIET_PERIOD_S_MAX)
+
+
+def around(me: PeerId, others: Iterable[PeerId]) -> Iterator[PeerId]:
+    """The others in the order of a ring of all peers, from the next one on. Where everybody is connected with
+    everybody, and each asks the first, everybody is asked by exactly one."""
+    ring = sorted(others)
+    at = bisect(ring, me)
+    yield from ring[at:]
+    yield from ring[:at]
 
 
 @dataclass(slots=True)
@@ -37,10 +58,12 @@ class Comparer:
     meets: bool = True
     """Whether to ask whom else the peer is connected to."""
     quiet: int = 0
-    """How many comparisons since the last news found both equal."""
+    """How many comparisons in a row found both equal; counted on from `QUIET_WITH_NEWS_MAX` after news."""
     due_s: float = 0.0
     equal_s: float = NEVER_S
     """When both were last found equal."""
+    stuck: int = 0
+    """How many comparisons in a row found a difference and could not mend it, or failed."""
     sooner: trio.Event = field(default_factory=trio.Event)
     """`due_s` was brought forward, or something is wanted."""
 
@@ -60,16 +83,39 @@ class Comparer:
     def rest(self, period_s: float, spread: float, *, equal: bool) -> None:
         """A comparison was made. Equal: the next one but one may wait twice as long."""
         now_s = trio.current_time()
-        self.due_s = now_s + min(period_s * 2**self.quiet, QUIET_PERIOD_S_MAX) * spread
+        self.due_s = now_s + _wait_s(period_s, self.quiet) * spread
         if equal:
             self.quiet, self.equal_s = min(self.quiet + 1, 10), now_s
         else:
             self.quiet = 0
 
+    def pause_s(self, *, progress: bool) -> float:
+        """How long to let be after a comparison, even if another is wanted: what is under way may arrive. What could
+        not be mended now, as the words of somebody whose clock is ahead, is tried less and less often."""
+        if progress:
+            self.stuck = 0
+            return DIFFERS_PAUSE_S
+        self.stuck += 1
+        return min(NO_PROGRESS_PAUSE_S * 2.0 ** min(self.stuck - 1, 10), PERIOD_S)
+
     def news(self, period_s: float, spread: Callable[[], float]) -> None:
-        """Our set has changed: the next comparison is due in a period at most. `spread` draws a number about 1."""
-        self.quiet = 0
-        now_s = trio.current_time()
-        if self.due_s > now_s + period_s * SPREAD_MAX:
-            self.due_s = now_s + period_s * spread()
+        """Our set has changed: the next comparison is not too far. `spread` draws a number about 1."""
+        self.stuck = 0
+        self._rest_less(QUIET_WITH_NEWS_MAX, period_s, spread)
+
+    def differed(self, period_s: float, spread: Callable[[], float]) -> None:
+        """With somebody there was a difference, which gossip should not have left: the next is due in a period."""
+        self._rest_less(0, period_s, spread)
+
+    def _rest_less(self, quiet_max: int, period_s: float, spread: Callable[[], float]) -> None:
+        if self.quiet <= quiet_max:
+            return
+        self.quiet = quiet_max
+        now_s, wait_s = trio.current_time(), _wait_s(period_s, quiet_max)
+        if self.due_s > now_s + wait_s * SPREAD_MAX:
+            self.due_s = now_s + wait_s * spread()
             self.sooner.set()
+
+
+def _wait_s(period_s: float, quiet: int) -> float:
+    return min(period_s * 2.0**quiet, QUIET_PERIOD_S_MAX)

@@ -67,11 +67,14 @@ class Parting:
             self._came = trio.Event()
             await trio.sleep(LISTS_COME_S)
             room = room_for(self._limits, reachable=bool(self._announce()))
-            while (peer := whom_to_leave(self._neighbours(), room, self._limits, trio.current_time())) is not None:
+            while len(self._since) > room:
+                peer = whom_to_leave(self._neighbours(), room, self._limits, trio.current_time())
+                if peer is None:
+                    break
                 log.info("peer.left_for_room", extra={"peer": peer})
                 self._unhear(peer)
                 await self._part(peer, self._limits.member_hold_off_s)
-            again_s = self._limits.member_hold_off_s if len(self._neighbours()) > room else inf
+            again_s = self._limits.member_hold_off_s if len(self._since) > room else inf
 
     def _neighbours(self) -> list[Neighbour]:
         connected = self._network.connected()

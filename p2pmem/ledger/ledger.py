@@ -169,9 +169,10 @@ class Ledger:
         return found is not None and found.head is not None and found.head.body.limits.access is Access.OPEN
 
     def is_revoked(self, speaker: Speaker, peer: PeerId) -> bool:
-        return any(
-            graph.set.revoked_peer_serial(speaker.agent, peer) >= speaker.serial for graph in self.graphs.values()
-        )
+        for graph in self.graphs.values():
+            if graph.set.revoked_peer_serial(speaker.agent, peer) >= speaker.serial:
+                return True
+        return False
 
     def is_delegation_revoked(self, principal: Address, agent: Address, serial: int) -> bool:
         return any(graph.set.revoked_agent_serial(principal, agent) >= serial for graph in self.graphs.values())

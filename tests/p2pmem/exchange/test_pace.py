@@ -6,7 +6,17 @@ import trio
 from p2pmem_devnet.cluster import Cluster
 from trio.testing import MockClock
 
-from p2pmem.exchange.pace import ASKED_A_MINUTE, PERIOD_S, QUIET_PERIOD_S_MAX, Comparer, period_s
+from p2pmem.exchange.exchange import AFTER_NEWS_S
+from p2pmem.exchange.pace import (
+    ASKED_A_MINUTE,
+    PERIOD_S,
+    QUIET_PERIOD_S_MAX,
+    SPREAD_MAX,
+    Comparer,
+    around,
+    period_s,
+)
+from p2pmem.net.seam import PeerId
 
 
 def in_virtual_time(main: object) -> None:
@@ -28,11 +38,35 @@ def test_a_pair_that_is_equal_again_and_again_waits_twice_as_long_until_there_is
         assert waits == [60, 120, 240, 480, 900, 900]
         comparer.news(60, lambda: 1.0)
         assert comparer.sooner.is_set()
-        assert comparer.due_s == trio.current_time() + 60
+        assert comparer.due_s == trio.current_time() + 240
+        comparer.rest(60, 1.0, equal=True)
+        comparer.news(60, lambda: 1.0)
+        assert comparer.due_s == trio.current_time() + 240, "where something is said all the time it is no longer"
+        comparer.differed(60, lambda: 1.0)
+        assert comparer.due_s == trio.current_time() + 60, "gossip has lost something"
         comparer.rest(60, 1.0, equal=False)
         assert comparer.due_s == trio.current_time() + 60
 
     in_virtual_time(main)
+
+
+def test_what_cannot_be_mended_now_is_tried_less_and_less_often_until_there_is_news() -> None:
+    async def main() -> None:
+        comparer = Comparer()
+        assert [comparer.pause_s(progress=False) for _ in range(6)] == [5, 10, 20, 40, 60, 60]
+        comparer.news(60, lambda: 1.0)
+        assert comparer.pause_s(progress=False) == 5
+        assert comparer.pause_s(progress=True) == 1
+        assert comparer.pause_s(progress=False) == 5
+
+    in_virtual_time(main)
+
+
+def test_around_the_ring_everybody_is_the_first_of_exactly_one() -> None:
+    peers = [PeerId(name) for name in ("c", "a", "e", "b", "d")]
+    assert list(around(PeerId("c"), {*peers} - {"c"})) == ["d", "e", "a", "b"]
+    firsts = [next(around(me, {*peers} - {me})) for me in peers]
+    assert sorted(firsts) == sorted(peers)
 
 
 def test_news_does_not_put_off_what_is_due_soon() -> None:
@@ -43,6 +77,28 @@ def test_news_does_not_put_off_what_is_due_soon() -> None:
         await trio.sleep(30)
         comparer.news(60, lambda: 1.0)
         assert comparer.due_s == due_s
+
+    in_virtual_time(main)
+
+
+def test_after_something_new_each_asks_one_and_everybody_is_asked() -> None:
+    async def main() -> None:
+        async with Cluster(12, seed=4, quorum=1) as cluster:
+            await cluster.settled()
+            await cluster.advance(hours=1)
+            began_ms = cluster.nodes[0].clock.now_ms()
+            await cluster.nodes[0].share("ex:a ex:b ex:c .")
+            await cluster.advance(seconds=AFTER_NEWS_S * SPREAD_MAX + 1)
+            found = [
+                (node.inside.network.peer_id, peer)
+                for node in cluster.nodes
+                for (peer, _), it in node.inside.exchange.last_comparisons().items()
+                if it.at_ms > began_ms
+            ]
+            pairs = {frozenset(pair) for pair in found}
+            assert len(pairs) < 12 + 6, "twelve after the news, and few because it is time"
+            ring = sorted(node.inside.network.peer_id for node in cluster.nodes)
+            assert all(frozenset((ring[at - 1], ring[at])) in pairs for at in range(12))
 
     in_virtual_time(main)
 
@@ -59,7 +115,7 @@ def test_among_many_each_compares_with_a_few_a_minute_and_with_everybody_in_turn
             latest = [it.at_ms for it in ada.inside.exchange.last_comparisons().values()]
             assert len(latest) == 11
             assert sum(at_ms > began_ms for at_ms in latest) <= 2 * ASKED_A_MINUTE
-            await cluster.advance(minutes=2 * 11 / ASKED_A_MINUTE)
+            await cluster.advance(seconds=QUIET_PERIOD_S_MAX * SPREAD_MAX)
             assert all(it.at_ms > began_ms for it in ada.inside.exchange.last_comparisons().values())
 
     in_virtual_time(main)
