@@ -17,7 +17,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import trio
-from p2pmem_jobs import Blocking, Clock, CrashPoint, Queue, SystemClock, ThreadBlocking, open_database
+from p2pmem_jobs import (
+    Blocking,
+    Clock,
+    CrashPoint,
+    Queue,
+    QueueLimits,
+    Retention,
+    SystemClock,
+    ThreadBlocking,
+    open_database,
+)
 from p2pmem_jobs.database import no_crash
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.names import Address, network_id
@@ -88,6 +98,9 @@ log = logging.getLogger(__name__)
 FREE_DISK_MIN_BYTES: Final = FREE_DISK_MIN_MB * 1_000_000
 DRAIN_S: Final = 5.0
 PURGE_EVERY_S: Final = 300
+JOBS_SWEPT_EVERY_S: Final = 600.0
+WAITS_LOOK_EVERY_S: Final = 600.0
+"""What our jobs wait for wakes them; a look is for a wall clock that was set."""
 REVIEW_EVERY_S: Final = 600
 RECHECK_EVERY_S: Final = 60
 
@@ -141,6 +154,9 @@ class Surroundings:
     crash_point: CrashPoint = no_crash
     free_bytes: Callable[[], int] | None = None
     """How much the disk still takes; None where there is no disk to fill, and none is watched."""
+    projection_gathers_s: float = 0.0
+    """So long what is new may wait for more before the triple store and the text index take it in, unless somebody asks
+    them. For simulations, where hardly anybody does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +209,18 @@ async def open_node(
         imports = await stack.enter_async_context(_open_imports(at))
         net = await stack.enter_async_context(network)
         papers = await OwnPapers.open(keyring, ledger, net.peer_id)
-        queue = Queue(database, clock=at.clock, random_bytes=at.random_bytes, crash_point=at.crash_point)
+        limits = QueueLimits(look_every_s=WAITS_LOOK_EVERY_S)
+        queue = Queue(
+            database,
+            clock=at.clock,
+            random_bytes=at.random_bytes,
+            limits=limits,
+            retention=Retention(sweep_every_s=JOBS_SWEPT_EVERY_S),
+            crash_point=at.crash_point,
+        )
         judge = await stack.enter_async_context(open_judge(settings.review, ledger))
         built = _Built(settings, keyring, ledger, net, papers, queue, imports, judge, at, chain, topics)
-        projector = Projector(ledger, store, text, keyring)
+        projector = Projector(ledger, store, text, keyring, gathers_s=at.projection_gathers_s)
         compacting = Compacting(ledger, built.admission, projector, at.blocking, places.measured)
         built.build(store, queries, projector, Recalling(ledger, text, built.showing), compacting)
         nursery = await stack.enter_async_context(_nursery())
@@ -461,7 +485,7 @@ class _Built:
         async def review_sessions() -> None:
             self._sessions.review()
 
-        chores = [Chore("purge", PURGE_EVERY_S, self._keeper.purge)]
+        chores = [Chore("purge", PURGE_EVERY_S, self._keeper.purge_now_and_then)]
         chores.append(Chore("credentials", REVIEW_EVERY_S, review_sessions))
         chores.append(Chore("promises", PROMISES_EVERY_S, self._duties.renew_promises))
         if self._watch is not None:

@@ -1,7 +1,7 @@
 """From the ledger to `_meta`: what is said about assets follows their content, many at a time.
 
 Content has to be found at once; its history and trust are asked for by queries that name their graph. So descriptions
-gather for some seconds, or until they are many, or until somebody asks: `reached` lets nobody wait for company. How far
+gather for some minutes, or until they are many, or until somebody asks: `reached` lets nobody wait for company. How far
 they are is kept in the store; what is missing after a start is read from the ledger's events.
 """
 
@@ -24,7 +24,7 @@ from p2pmem.services.placing import best_report
 from p2pmem.store.placement import MetaChange
 from p2pmem.store.projection import OxigraphProjection
 
-GATHERED_S: Final = 10.0
+GATHERED_S: Final = 300.0
 GATHERED: Final = 500
 """So many are written together: some 80 ms in a worker thread. More would cost less each, and tens of megabytes."""
 

@@ -17,7 +17,7 @@ import trio
 from p2pmem_jobs import Listener, Signal
 from p2pmem_protocol.limits import MINUTE_MS
 
-from p2pmem.ledger.admission import Admission
+from p2pmem.ledger.admission import EXPIRED_KEPT_MS, Admission
 from p2pmem.ledger.batch import Delta
 from p2pmem.ledger.ledger import Ledger
 
@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 LOOK_EVERY_S: Final = 60.0
 PAUSED_S: Final = 5.0
+PURGED_AT_LEAST_EVERY_MS: Final = 60 * MINUTE_MS
 JUMP_MS_MAX: Final = 5 * MINUTE_MS
 
 
@@ -61,12 +62,15 @@ class Keeper:
         self._offset_ms = self._clock_offset_ms()
         self._sweeps = self._ended = self._purged = 0
         self.paused = False
+        self._changed_ms: float = self._elapsed_ms()
+        self._purged_ms: float = -inf
         self._sooner = Signal()
         self._awaited_ms = -inf
         """When the next sweep is due, as far as it is known to who waits for it."""
 
     def heard(self, delta: Delta) -> None:
         """A change is on disk: what was erased goes at once, and what ends sooner is waited for."""
+        self._changed_ms = self._elapsed_ms()
         if delta.erased:
             self._erased.set()
         due_ms = self.due_ms()
@@ -115,9 +119,16 @@ class Keeper:
             self._erased = trio.Event()
             await self.purge()
 
+    async def purge_now_and_then(self) -> None:
+        """Purge, unless the last one took all and nothing has changed since: a quiet node need not read its disk."""
+        since_ms = self._elapsed_ms() - self._purged_ms
+        if self._purged_ms - self._changed_ms <= EXPIRED_KEPT_MS or since_ms >= PURGED_AT_LEAST_EVERY_MS:
+            await self.purge()
+
     async def purge(self) -> None:
         """Delete what ended a while ago, and content that nothing names. Not while the clock is in doubt."""
         if not self._jumped():
+            self._purged_ms = self._elapsed_ms()
             async with self._lock:
                 self._purged += await self._admission.purge()
 

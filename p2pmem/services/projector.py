@@ -91,12 +91,22 @@ class _Change:
 class Projector:
     """Keeps the projections up to date. `run` it in the node's nursery."""
 
-    def __init__(self, ledger: Ledger, store: OxigraphProjection, text: TextIndex, own_agents: Keyring) -> None:
-        """`own_agents` are those who may have drafts here."""
+    def __init__(
+        self,
+        ledger: Ledger,
+        store: OxigraphProjection,
+        text: TextIndex,
+        own_agents: Keyring,
+        *,
+        gathers_s: float = 0.0,
+    ) -> None:
+        """`own_agents` are those who may have drafts here; `gathers_s`: so long everything waits for more of it, unless
+        somebody waits for it."""
         self._ledger = ledger
         self._store = store
         self._text = text
         self._own_agents = own_agents
+        self._gathers_s = gathers_s
         self._placed = PlacedGraphs()
         self._pressing = trio.Event()
         self._pressed_at = 0
@@ -133,13 +143,19 @@ class Projector:
         """What only bears on trust may wait for more of it; everything else is taken at once."""
         if not delta.entered or delta.left or any(item.kind not in _BEARS_ON_TRUST for item in delta.entered):
             self._pressed_at = delta.position
-            self._pressing.set()
+            if not self._gathers_s:
+                self._pressing.set()
+
+    def hurry(self) -> None:
+        """Somebody wants to know: take at once what there is."""
+        self._pressing.set()
 
     async def _gather(self) -> None:
         """Verdicts on one version come from many in a moment: it is placed once for some of them."""
-        if self._pressed_at <= self.position and not self._waiting:
+        wait_s = max(self._gathers_s, GATHERED_S if self._pressed_at <= self.position else 0.0)
+        if wait_s and not self._waiting:
             self._pressing = trio.Event()
-            with trio.move_on_after(GATHERED_S):
+            with trio.move_on_after(wait_s):
                 await self._pressing.wait()
 
     async def reached(self, position: int) -> None:

@@ -181,12 +181,12 @@ class VerifyingJobs:
         key, now_ms = args.subject.key, self._ledger.clock.now_ms()
 
         def end() -> str | None:
-            report = self._report(graph, key)
-            if report is None:
+            view = version_view(graph, key, self._ledger.clock.now_ms())
+            if view is None:
                 return "gone"
-            if self._is_retracted(graph, key):
+            if view.hidden_by is not None:
                 return "retracted"
-            if report.level in (Trust.CONSENSUS_VERIFIED, Trust.REJECTED):
+            if view.trust.level in (Trust.CONSENSUS_VERIFIED, Trust.REJECTED):
                 return "decided"
             if graph.head is not None and self._ledger.clock.now_ms() < args.deadline_ms:
                 record = graph.set.record(proposal)
