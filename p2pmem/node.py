@@ -155,8 +155,8 @@ class Surroundings:
     free_bytes: Callable[[], int] | None = None
     """How much the disk still takes; None where there is no disk to fill, and none is watched."""
     projection_gathers_s: float = 0.0
-    """So long what is new may wait for more before the triple store and the text index take it in, unless somebody asks
-    them. For simulations, where hardly anybody does."""
+    """So long what is new may wait for more before the triple store and the text index take it in, unless somebody
+    waits for it. For simulations in which hardly anybody asks them."""
 
 
 @dataclass(frozen=True, slots=True)

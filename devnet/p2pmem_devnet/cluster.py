@@ -111,6 +111,9 @@ class ClusterSettings:
     """How many of the members are verifiers, the first ones; None for all."""
     link: Link | None = None
     keep_projections: bool = False
+    projection_gathers: timedelta = timedelta()
+    """So long triple stores and text indexes wait for more of what others say, unless somebody waits for them. For
+    stories in which nobody asks in words or in SPARQL."""
     found: bool = True
     net: str = "memory"
     limits: PeerLimits = field(default_factory=PeerLimits)
@@ -274,6 +277,7 @@ class Cluster(Links):
             random_bytes=chance.randbytes,
             inline=True,
             crash_point=crash_point,
+            projection_gathers_s=self.settings.projection_gathers.total_seconds(),
         )
         review = ReviewSettings(self.settings.policy)
         settings = NodeSettings(NETWORK, node.name, review=review, limits=self.settings.limits)
@@ -460,13 +464,14 @@ class Cluster(Links):
         Raises `NotSettledError`, with a table of what is missing where and why, when that takes longer than `within`
         of the cluster's time.
         """
-        deadline = trio.current_time() + within.total_seconds()
-        pause_s = _FIRST_LOOK_S
+        began_s, pause_s = trio.current_time(), _FIRST_LOOK_S
+        deadline = began_s + within.total_seconds()
         while gaps := find_gaps(self.reachable()):
             if trio.current_time() >= deadline:
                 raise NotSettledError(gaps, within.total_seconds())
             await trio.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_LOOK_S)
+            # Who has waited for long need not know it to the second.
+            pause_s = min(2 * pause_s, max(_LONGEST_LOOK_S, (trio.current_time() - began_s) / 50))
 
     def audit(self) -> None:
         """Raise `AuditError` for whatever must never be; see `auditor` for the list. At any time."""

@@ -24,11 +24,11 @@ from typing import Any, Final
 
 import trio
 from p2pmem_protocol.errors import MisuseError
-from trio.testing import MockClock
 
 from p2pmem_devnet.cluster import Cluster
 from p2pmem_devnet.cluster_node import ClusterNode
 from p2pmem_devnet.stranger import Stranger
+from p2pmem_devnet.virtual_time import virtual_clock
 
 _LOOK_S: Final = 1.0
 """How often a call that is under way looks whether the cluster still lives."""
@@ -118,7 +118,7 @@ class BlockingCluster:
 
     def _run(self) -> None:
         try:
-            trio.run(self._serve, clock=None if self._is_real else MockClock(autojump_threshold=0))
+            trio.run(self._serve, clock=None if self._is_real else virtual_clock())
         except BaseException as error:
             self._failure = error
         finally:

@@ -67,6 +67,7 @@ def _work_left(node: ClusterNode) -> list[Gap]:
         found.append(Gap(node.name, "a commit", "what its set in memory has is not on disk yet"))
     behind = inside.ledger.position - services.projector.position
     if behind:
+        services.projector.hurry()
         found.append(Gap(node.name, f"{behind} events", "its triple store and text index are behind its ledger"))
     if not services.duties.is_idle:
         found.append(Gap(node.name, "acknowledgements, reviews", "it has not looked at all changes yet"))

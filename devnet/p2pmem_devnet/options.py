@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -69,7 +70,7 @@ class Rehearsal:
     name: str
     seed: int = 1
     count: int = 1
-    processes: int = 1
+    processes: int = field(default_factory=lambda: os.cpu_count() or 1)
 
 
 def parse(arguments: Sequence[str]) -> Options | Order | Rehearsal:
@@ -105,7 +106,10 @@ def _rehearsal(arguments: Sequence[str]) -> Rehearsal:
     parser.add_argument("name", metavar="NAME|all", help="a scenario of the package; a wrong name lists them")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="the first seed (default: 1)")
     parser.add_argument("--count", type=int, default=1, metavar="N", help="how many seeds (default: 1)")
-    parser.add_argument("--processes", type=int, default=1, metavar="P", help="spread over so many (default: 1)")
+    cores = os.cpu_count() or 1
+    parser.add_argument(
+        "--processes", type=int, default=cores, metavar="P", help=f"spread over so many (default: all cores, {cores})"
+    )
     found = parser.parse_args(arguments)
     return Rehearsal(found.name, found.seed, found.count, found.processes)
 

@@ -35,13 +35,13 @@ import trio
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.evidence import Decision, Method
 from p2pmem_protocol.trust import Trust
-from trio.testing import MockClock
 
 from p2pmem.face import MemberChange, NewMember
 from p2pmem.work.outgoing import Ready
 from p2pmem_devnet.cluster import Cluster
 from p2pmem_devnet.cluster_node import Asset, ClusterNode
 from p2pmem_devnet.scenario_life import Life
+from p2pmem_devnet.virtual_time import virtual_clock
 
 _UNITS: Final = {
     "second": timedelta(seconds=1),
@@ -169,7 +169,7 @@ def _outcomes(runs: list[tuple[Scenario, int]], processes: int) -> Iterator[Outc
 def run_once(scenario: Scenario, seed: int) -> Outcome:
     """Run one story with one seed."""
     with _seldom_collected():
-        return trio.run(_run_once, scenario, seed, clock=MockClock(autojump_threshold=0))
+        return trio.run(_run_once, scenario, seed, clock=virtual_clock())
 
 
 def be_quiet() -> None:
@@ -180,18 +180,21 @@ def be_quiet() -> None:
 @contextmanager
 def _seldom_collected() -> Iterator[None]:
     """Thousands of records live as long as the run and hold no cycles: the collector need not look at all of them
-    whenever some hundred objects were made."""
+    whenever some hundred objects were made, and never at what was there before."""
     before = gc.get_threshold()
     gc.set_threshold(*COLLECTED_AT)
+    gc.freeze()
     try:
         yield
     finally:
         gc.set_threshold(*before)
         gc.collect()
+        gc.unfreeze()
 
 
 async def _run_once(scenario: Scenario, seed: int) -> Outcome:
     settings = {key: _setting(key, value) for key, value in scenario.cluster.items() if key != "nodes"}
+    settings.setdefault("projection_gathers", timedelta(minutes=1))  # no word of a scenario asks them anything
     cluster = Cluster(int(scenario.cluster.get("nodes", 5)), seed, **settings)
     trouble = ""
     at = "before its first step"

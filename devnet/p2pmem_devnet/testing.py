@@ -52,9 +52,10 @@ def run_in_virtual_time(
 ) -> Any:
     """`trio.run` under a clock that jumps ahead, unless the test brings a clock of its own."""
     import trio
-    from trio.testing import MockClock
 
-    return trio.run(async_fn, clock=clock or MockClock(autojump_threshold=0), instruments=instruments)
+    from p2pmem_devnet.virtual_time import virtual_clock
+
+    return trio.run(async_fn, clock=clock or virtual_clock(), instruments=instruments)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -184,6 +184,7 @@ class NodeReading:
             # Only a pattern inside GRAPH sees `_meta`, which else need not be brought up to date for an answer.
             with trio.move_on_after(DESCRIBED_S):
                 await s.projector.described(s.ledger.position)
+        s.projector.hurry()
         answer = await s.queries.query(
             sparql,
             default_graphs=graphs,

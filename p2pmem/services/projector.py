@@ -147,7 +147,7 @@ class Projector:
                 self._pressing.set()
 
     def hurry(self) -> None:
-        """Somebody wants to know: take at once what there is."""
+        """Somebody waits: take at once what there is."""
         self._pressing.set()
 
     async def _gather(self) -> None:

@@ -17,7 +17,7 @@ from p2pmem_devnet.cluster import Cluster
 from p2pmem_devnet.control import control_directory
 from p2pmem_devnet.files import check_files, question_about, read_files
 from p2pmem_devnet.fleet import real_error
-from p2pmem_devnet.options import Options, Order, parse
+from p2pmem_devnet.options import Options, Order, Rehearsal, parse
 from p2pmem_devnet.running import run_directory
 from p2pmem_devnet.table import columns
 from p2pmem_devnet.telling import Teller, and_list, count, seconds
@@ -123,6 +123,11 @@ def test_wrong_usage_is_one_line_and_in_json_a_problem(
     said = capsys.readouterr()
     assert said.out == ""
     assert json.loads(said.err)["error"]["code"] in ("bad-request", "misuse")
+
+
+def test_scenarios_are_spread_over_all_cores_unless_it_is_said_otherwise() -> None:
+    assert parse(["run", "all", "--count", "3"]) == Rehearsal("all", 1, 3, os.cpu_count() or 1)
+    assert parse(["run", "all", "--processes", "1"]) == Rehearsal("all", 1, 1, 1)
 
 
 def test_a_base_is_taken_as_the_warning_of_relative_iris_says() -> None:
