@@ -193,14 +193,26 @@ def _share(rng: random.Random, chain: list[Roster], pool: list[Item], issued: in
         life=rng.choice(LIVES),
         act=act,
         size=rng.choice((10, 10, 10, 100, 500)),
+        subgraph=_subgraph(issued),
     )
 
 
 def _publish(rng: random.Random, chain: list[Roster], pool: list[Item], issued: int) -> Item:
     author, act = _speaker(rng)
     return world.publish(
-        author, rng.randint(1, 3), rng.choice("aab"), name=rng.choice(("x", "x", "y")), issued=issued, act=act
+        author,
+        rng.randint(1, 3),
+        rng.choice("aab"),
+        name=rng.choice(("x", "x", "y")),
+        issued=issued,
+        act=act,
+        subgraph=_subgraph(issued),
     )
+
+
+def _subgraph(issued: int) -> str:
+    """One in three in another sub-graph: so there are several seals of one root."""
+    return "" if issued // MINUTE % 3 else "elsewhere"
 
 
 def _retract(rng: random.Random, chain: list[Roster], pool: list[Item], issued: int) -> Item:

@@ -336,7 +336,7 @@ class NaivePeer:
             and isinstance(item.body, Retract)
             and AssetKey(item.body.author, item.body.name) == asset
         ]
-        keys = sorted({_key(item) for item in sealed}, key=lambda key: (-key.version, key.root))
+        keys = sorted({_key(item) for item in sealed}, key=lambda key: (-key.version, key.seal))
         ends = {
             key: max(item.expires_at_ms for item in sealed if _key(item) == key and item.kind is Kind.SHARE)
             for key in keys

@@ -17,7 +17,7 @@ from p2pmem_protocol.errors import Reason
 from p2pmem_protocol.evidence import Decision, Evidence, Method, Verdict
 from p2pmem_protocol.keys import Key
 from p2pmem_protocol.kinds import Kind
-from p2pmem_protocol.names import GraphId, VersionKey, network_id
+from p2pmem_protocol.names import GraphId, VersionKey, hex_id, network_id
 from p2pmem_protocol.seal import NO_PREVIOUS, Seal
 from p2pmem_protocol.trust import Trust
 from trio.testing import MockClock
@@ -83,7 +83,7 @@ async def test_two_agents_of_one_principal_are_one_author_and_bar_it(autojump_cl
             )
             assert await it.offered(unsigned.sign(helper).encode()) == {None}
             (mine,) = [each for each in await it.ada.versions() if each.author == str(helper.address)]
-            about = _verdicts(it, helper, content.root)
+            about = _verdicts(it, seal.key)
             # neither the principal nor another of its agents verifies it
             assert await it.offered(about(it.bo.key).encode()) == {None}
             assert await it.offered(about(agent("bo's second")).encode()) == {Reason.NOT_LISTED}
@@ -92,7 +92,7 @@ async def test_two_agents_of_one_principal_are_one_author_and_bar_it(autojump_cl
             assert mine.principal == str(it.bo.address)
             assert (mine.trust.level, mine.trust.n, mine.trust.approvals) == ("PartiallyVerified", 2, 1)
             assert await it.offered(about(it.dan.key).encode()) == {None}
-            assets.append(Asset(it.cluster.graph, helper.address, "note", 1, f"0x{content.root.hex()}"))
+            assets.append(Asset(it.cluster.graph, helper.address, "note", 1, hex_id(seal.root), hex_id(seal.digest)))
         for asset in assets:
             assert await it.level(asset) is Trust.CONSENSUS_VERIFIED
         for node in it.awake:
@@ -100,14 +100,13 @@ async def test_two_agents_of_one_principal_are_one_author_and_bar_it(autojump_cl
             assert [(each.trust.level, each.trust.n) for each in shown] == [("ConsensusVerified", 2)] * 2
 
 
-def _verdicts(it: Scene, author: Key, root: bytes) -> Callable[[Key], Evidence]:
-    """Approvals of the first note of an author."""
+def _verdicts(it: Scene, about: VersionKey) -> Callable[[Key], Evidence]:
+    """Approvals of a version."""
     graph = it.bo.graph
     assert graph.head is not None
     quorum = graph.head.quorum.id
 
     def verdict(key: Key) -> Evidence:
-        about = VersionKey(author.address, "note", 1, root)
         made = Verdict(graph.network, graph.id, quorum, about, Decision.APPROVE, Method.MANUAL, "", key.address)
         return Evidence.sign(made, key)
 
@@ -150,6 +149,7 @@ async def test_a_verdict_about_something_else_counts_for_nothing_here(autojump_c
             ({"network": network_id("another")}, Reason.WRONG_NETWORK),
             ({"subject": replace(about, version=2)}, Reason.SUBJECT_NOT_HELD),
             ({"subject": replace(about, root=bytes(32))}, Reason.SUBJECT_NOT_HELD),
+            ({"subject": replace(about, seal=bytes(32))}, Reason.SUBJECT_NOT_HELD),
             ({"subject": replace(about, author=it.cy.address)}, Reason.SUBJECT_NOT_HELD),
             ({"subject": replace(about, name="other")}, Reason.SUBJECT_NOT_HELD),
             ({"quorum": bytes(32)}, Reason.WRONG_QUORUM),
@@ -208,7 +208,7 @@ async def test_two_roots_of_one_version_are_two_subjects_in_conflict(autojump_cl
         assert await it.offered(twin.encode()) == {None}
         await it.bo.decide(approve=True)
         await it.cy.decide(approve=True)
-        other = replace(asset, root="0x" + content.root.hex())
+        other = replace(asset, root=hex_id(seal.root), seal=hex_id(seal.digest))
         verified, bare = await it.agreed(asset), await it.agreed(other)
         assert verified is not None
         assert bare is not None
