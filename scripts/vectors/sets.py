@@ -48,6 +48,7 @@ from scripts.vectors.rosters import after, first, full_body
 
 ABOUT: Final = seal("alice").key
 OTHER: Final = Quorum(GRAPH, 2, 1, (address("bob"),))
+SAME: Final = Quorum(GRAPH, 3, 2, tuple(sorted((address("carol"), address("dave")))))
 ELSEWHERE: Final = seal("alice", subgraph="elsewhere").key
 OTHER_ROOT: Final = replace(ABOUT, root=seal("alice", 2).root)
 REJECT: Final = Decision.REJECT
@@ -58,6 +59,10 @@ def trust() -> Json:
     no_bob, no_carol, no_dave = (verdict(name, ABOUT, REJECT) for name in ("bob", "carol", "dave"))
     manual = verdict("bob", ABOUT, method=Method.MANUAL)
     kept = KeptCertificate(ABOUT, QUORUM, tuple(sorted((bob.id, carol.id))))
+    of_other = verdict("bob", ABOUT, quorum=OTHER)
+    of_one = KeptCertificate(ABOUT, OTHER, (of_other.id,))
+    of_same = tuple(verdict(name, ABOUT, quorum=SAME) for name in ("carol", "dave"))
+    kept_same = KeptCertificate(ABOUT, SAME, tuple(sorted(it.id for it in of_same)))
     cases = (
         _trust("only the seal", ()),
         _trust("endorsed", (endorse("bob", ABOUT),)),
@@ -79,6 +84,21 @@ def trust() -> Json:
         _trust("under another quorum, and kept", (bob, carol), quorum=OTHER, certificates=(kept,)),
         _trust("kept, but a verdict is missing", (bob,), quorum=OTHER, certificates=(kept,)),
         _trust("no quorum", (endorse("bob", ABOUT), bob), quorum=None),
+        _trust(
+            "complete under both: the greatest M counts, here that of the list",
+            (bob, carol, of_other),
+            quorum=OTHER,
+            certificates=(kept,),
+        ),
+        _trust("and here that of the head", (bob, carol, of_other), certificates=(of_one,)),
+        _trust("at a tie the head's", (bob, carol, *of_same), certificates=(kept_same,)),
+        _trust("of two of the list the greatest M", (bob, carol, of_other), quorum=None, certificates=(of_one, kept)),
+        _trust(
+            "of two of the list with one M the lowest quorum id",
+            (bob, carol, *of_same),
+            quorum=None,
+            certificates=(kept, kept_same) if SAME.id < QUORUM.id else (kept_same, kept),
+        ),
     )
     return {"subject": _subject(ABOUT), "cases": list(cases)}
 

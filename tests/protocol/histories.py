@@ -48,6 +48,7 @@ class History:
 
 def make(seed: int, *, size: int = 48) -> History:
     rng = random.Random(seed)
+    again = random.Random(seed + 3)  # of its own, so that the other things of a seed do not hang on it
     quotas = _quotas(rng)
     members = _members(rng)
     chain = [world.roster(members, _m(rng, members), quotas=quotas)]
@@ -58,6 +59,7 @@ def make(seed: int, *, size: int = 48) -> History:
     for _ in range(rng.randint(1, 2)):
         pool += [_item(rng, chain, pool) for _ in range(size // 3)]
         chain.append(_next(rng, chain, pool, quotas))
+        pool += _verified_again(again, chain[-1])
     pool += [_item(rng, chain, pool) for _ in range(size // 3)]
     heads: list[tuple[Roster | None, bool]] = [(each, False) for each in chain]
     for _ in range(rng.randint(0, 2)):
@@ -149,6 +151,18 @@ def _certificates(rng: random.Random, chain: list[Roster], pool: list[Item]) -> 
             if quorum.m and len(ids) >= quorum.m and rng.random() < 0.7:
                 found.append(KeptCertificate(about, quorum, tuple(sorted(rng.sample(ids, quorum.m)))))
     return tuple(found[:6])
+
+
+def _verified_again(rng: random.Random, head: Roster) -> list[Item]:
+    """What is kept under a quorum with a greater M than the head's is mostly verified under that of the head too."""
+    names = {address(name): name for name in EVERYBODY}
+    return [
+        world.verdict(names[verifier], kept.subject, head.quorum)
+        for kept in head.body.certificates
+        if 0 < head.quorum.m < kept.quorum.m
+        for verifier in head.quorum.verifiers
+        if rng.random() < 0.8
+    ]
 
 
 def _quorum_of(item: Evidence) -> bytes:

@@ -102,6 +102,32 @@ async def test_a_least_m_finds_what_an_earlier_and_larger_quorum_verified(autoju
             assert await says(node, Trust.CONSENSUS_VERIFIED, 0, "select") == {"by-one", "single"}
 
 
+async def test_a_version_that_is_verified_again_by_fewer_keeps_its_greater_m(autojump_clock: MockClock) -> None:
+    async with scene(quorum=3) as it:
+        asset = await said(it, "by-three")
+        await approved(it, asset, it.bo, it.cy, it.dan)
+        await it.change(MemberChange(m=1))
+        await approved(it, asset, it.bo)
+        view = await it.agreed(asset)
+        assert view is not None
+        assert (view.trust.level, view.trust.m, len(view.trust.approvals)) == (Trust.CONSENSUS_VERIFIED, 3, 3)
+        for m in (1, 2):
+            await it.change(MemberChange(m=m))
+            for node in it.awake:
+                for shape in SHAPES:
+                    assert await says(node, Trust.CONSENSUS_VERIFIED, 3, shape) == {"by-three"}
+                    assert await says(node, Trust.CONSENSUS_VERIFIED, 4, shape) == set()
+                (listed,) = await node.face.versions(asset.graph, layer=None, min_trust="ConsensusVerified", min_m=3)
+                assert (listed.seal, listed.trust.m, listed.trust.approvals) == (asset.seal, 3, 3)
+                (hit,) = await node.recall("by three says", min_trust=Trust.CONSENSUS_VERIFIED, min_m=3)
+                assert hit.version is not None
+                assert hit.version.trust.m == 3
+                statement = (await node.certificate(asset)).statement
+                assert (statement["m"], statement["n"]) == (3, 3)
+                explained = await node.face.explain(asset.graph, asset.reference)
+                assert (explained.kept, explained.version.trust.m) == (True, 3)
+
+
 async def test_trust_stands_in_the_meta_graph_with_its_m_of_n(autojump_clock: MockClock) -> None:
     async with scene() as it:
         await approved(it, await said(it, "verified"), it.bo, it.cy)

@@ -190,18 +190,18 @@ export function trust(graph, evidence, barred, quorum, certificates) {
     return { m: q?.m ?? 0, n: able.length, approvals: best.filter((v) => v.decision === 1), rejections: best.filter((v) => v.decision === 2) };
   };
   let shown = judge(quorum), complete = shown.m > 0 && shown.approvals.length >= shown.m;
-  if (!complete) {
-    const kept = certificates.find((c) => {
-      const counting = verdicts.filter((v) => c.verdicts.includes(v.id) && v.quorum === quorumId(graph, c.quorum) && v.decision === 1 &&
-        c.quorum.verifiers.includes(v.signer) && !barred.includes(v.signer));
-      return new Set(counting.map((v) => v.signer)).size === c.quorum.m && c.verdicts.length === c.quorum.m;
-    });
-    if (kept) {
-      const under = judge(kept.quorum), signers = verdicts.filter((v) => kept.verdicts.includes(v.id)).map((v) => v.signer);
-      const more = shown.rejections.filter((r) => !under.rejections.some((other) => other.signer === r.signer));
-      shown = { ...under, approvals: under.approvals.filter((a) => signers.includes(a.signer)), rejections: [...under.rejections, ...more] };
-      complete = true;
-    }
+  // Of what is complete the greatest M: at a tie the head's, then the lowest quorum id, then the first of the list
+  const idOf = (c) => quorumId(graph, c.quorum);
+  const [kept] = certificates.filter((c) => {
+    const counting = verdicts.filter((v) => c.verdicts.includes(v.id) && v.quorum === idOf(c) && v.decision === 1 &&
+      c.quorum.verifiers.includes(v.signer) && !barred.includes(v.signer));
+    return new Set(counting.map((v) => v.signer)).size === c.quorum.m && c.verdicts.length === c.quorum.m;
+  }).sort((a, b) => b.quorum.m - a.quorum.m || (idOf(a) < idOf(b) ? -1 : idOf(a) > idOf(b) ? 1 : 0));
+  if (kept && (!complete || kept.quorum.m > shown.m)) {
+    const under = judge(kept.quorum), signers = verdicts.filter((v) => kept.verdicts.includes(v.id)).map((v) => v.signer);
+    const more = shown.rejections.filter((r) => !under.rejections.some((other) => other.signer === r.signer));
+    shown = { ...under, approvals: under.approvals.filter((a) => signers.includes(a.signer)), rejections: [...under.rejections, ...more] };
+    complete = true;
   }
   const endorsers = evidence.filter((item) => item.kindName === "endorse"), withdrawn = endorsers.filter((item) => item.decision === 2).map((item) => item.signer);
   const endorsements = endorsers.filter((item) => item.decision === 1 && !withdrawn.includes(item.signer) && !barred.includes(item.signer));
