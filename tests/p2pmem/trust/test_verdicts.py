@@ -17,12 +17,12 @@ from p2pmem_protocol.errors import Reason
 from p2pmem_protocol.evidence import Decision, Evidence, Method, Verdict
 from p2pmem_protocol.keys import Key
 from p2pmem_protocol.kinds import Kind
-from p2pmem_protocol.names import GraphId, VersionKey, hex_id, network_id
+from p2pmem_protocol.names import VersionKey, hex_id, network_id
 from p2pmem_protocol.seal import NO_PREVIOUS, Seal
 from p2pmem_protocol.trust import Trust
 from trio.testing import MockClock
 
-from p2pmem.face import MemberChange, NewMember, NoRightError
+from p2pmem.face import MemberChange, NewGraph, NewMember, NoRightError
 from tests.p2pmem.trust.scene import Scene, addresses, scene, subject
 
 ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
@@ -145,7 +145,6 @@ async def test_a_verdict_about_something_else_counts_for_nothing_here(autojump_c
         asset, _ = await it.proposed()
         about = subject(asset)
         elsewhere: list[tuple[dict[str, object], Reason]] = [
-            ({"graph": GraphId(bytes(32))}, Reason.UNKNOWN_GRAPH),
             ({"network": network_id("another")}, Reason.WRONG_NETWORK),
             ({"subject": replace(about, version=2)}, Reason.SUBJECT_NOT_HELD),
             ({"subject": replace(about, root=bytes(32))}, Reason.SUBJECT_NOT_HELD),
@@ -160,6 +159,42 @@ async def test_a_verdict_about_something_else_counts_for_nothing_here(autojump_c
         other = it.verdict(it.bo, asset, subject=replace(about, version=2))
         moved = Evidence(it.verdict(it.bo, asset).statement, other.signature)
         assert await it.offered(moved.encode()) <= {Reason.WRONG_SIGNER, Reason.BAD_SIGNATURE}
+        assert await it.level(asset) is Trust.SELF_ATTESTED
+
+
+async def test_a_verdict_of_another_graph_counts_there_and_not_here(autojump_clock: MockClock) -> None:
+    async with scene(quorum=1) as it:
+        asset, _ = await it.proposed()
+        # the same agents, the same words under the same name: all that is other is the graph
+        elsewhere = (await it.ada.face.found(NewGraph("elsewhere"))).graph
+        invite = await it.ada.face.invite(elsewhere, roles=("verifier",), uses=1, life_ms=60_000)
+        await it.bo.face.join(invite, label="bo")
+        await it.ada.face.change_members(elsewhere, MemberChange(m=1))
+        there = await it.ada.share("ex:trial ex:lowers ex:ldl .", name=asset.name, graph=elsewhere)
+        await it.ada.face.verify(elsewhere, there.reference, deadline_ms=None)
+        await it.cluster.settled()
+        assert (there.name, there.root) == (asset.name, asset.root)
+        (review,) = [each for each in await it.bo.face.reviews() if each.graph == elsewhere]
+        await it.bo.face.decide_review(review.id, approve=True, reason="")
+        await it.cluster.settled()
+        view = it.ada.view(there)
+        assert view is not None
+        assert view.trust.level is Trust.CONSENSUS_VERIFIED
+        data = it.ada.inside.ledger.raw(view.trust.approvals[0].id)
+        assert data is not None
+        for node in (it.cy, it.dan):
+            assert await it.offer(node, data) is Reason.UNKNOWN_GRAPH
+        # nor does the signature count under any of the names that are its own here
+        said = Evidence.decode(data)
+        here = it.verdict(it.bo, asset).statement
+        for change in ({"graph": here.graph}, {"graph": here.graph, "subject": here.subject}):
+            moved = replace(said.statement, **change)  # type: ignore[arg-type]  # fields of a verdict
+            assert await it.offered(Evidence(moved, said.signature).encode()) <= {
+                Reason.WRONG_QUORUM,
+                Reason.SUBJECT_NOT_HELD,
+                Reason.WRONG_SIGNER,
+            }
+        assert await it.offered(Evidence(here, said.signature).encode()) <= {Reason.WRONG_SIGNER, Reason.BAD_SIGNATURE}
         assert await it.level(asset) is Trust.SELF_ATTESTED
 
 
