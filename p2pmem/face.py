@@ -2,6 +2,10 @@
 
 Values here are for people and JSON: addresses, ids and IRIs as text, times in milliseconds. An asset is named by its
 *reference*, `<author address>/<name>`, with `@<version>` after it for one version; without, the newest held is meant.
+
+An author may let go several seals as one version, which are in conflict then. `@<version>:<seal>` names one of them, by
+the digest of its seal or by how that begins (0x and 4 digits or more). Without it the best attested is read, and
+nothing is signed for one of them.
 """
 
 from __future__ import annotations
@@ -167,7 +171,10 @@ class AnchorView:
 
 @dataclass(frozen=True, slots=True)
 class VersionView:
-    """One sealed version of a knowledge asset as this node sees it now."""
+    """One sealed version of a knowledge asset as this node sees it now.
+
+    `seal` is the digest of its seal, which all that is said about it names. In a conflict the reference has it, too.
+    """
 
     graph: str
     reference: str
@@ -178,6 +185,7 @@ class VersionView:
     name: str
     version: int
     root: str
+    seal: str
     statements: int
     subgraph: str
     layer: Layer
@@ -200,6 +208,7 @@ class ReviewView:
     graph: str
     reference: str
     root: str
+    seal: str
     proposer: str
     deadline_ms: int
     policy: str
@@ -237,8 +246,8 @@ class Explanation:
 
     `quorum_*` and `verifiers` are of the quorum under which the level stands; `kept` says that it is an earlier one
     that the head lists. `barred` do not count: the author and all for whom it was signed. `missing` may still say
-    something. `asked_until_ms`: until when the verifiers are asked, 0 when they are not. `conflicts`: other roots that
-    claim to be this version.
+    something. `asked_until_ms`: until when the verifiers are asked, 0 when they are not. `conflicts`: other
+    seals that claim to be this version, by references that name them.
     """
 
     version: VersionView

@@ -67,6 +67,7 @@ class HistoryStep:
     what: str
     agent: str
     root: str
+    seal: str
     at_ms: int
 
 

@@ -26,7 +26,7 @@ from p2pmem_protocol.negentropy import Initiator, Limits, respond
 from p2pmem_protocol.snapshot import Item, Snapshot, fingerprint_of, order_of, varint
 
 VECTORS = Path(__file__).resolve().parents[1] / "protocol" / "vectors"
-OPEN_TOPIC = "/p2pmem/open/1/"
+OPEN_TOPIC = "/p2pmem/open/2/"
 NOW_MS = 1_800_000_000_000
 EMPTY = Snapshot.build([]).view(None)
 GRAPH = hashlib.sha256(b"a graph").digest()

@@ -117,7 +117,7 @@ def _lives(item: Envelope, t_ms: int) -> bool:
 def _key(item: Envelope) -> VersionKey:
     assert isinstance(item.body, Sealed)
     seal = item.body.seal.seal
-    return VersionKey(seal.author, seal.name, seal.version, seal.root)
+    return seal.key
 
 
 def _number(item: Envelope) -> tuple[Address, str, int]:

@@ -16,14 +16,14 @@ import trio
 from p2pmem_protocol.errors import MisuseError, OutsideError
 from p2pmem_protocol.keys import Key
 from p2pmem_protocol.kinds import Kind
-from p2pmem_protocol.names import Address, GraphId, GraphName
+from p2pmem_protocol.names import Address, GraphId, GraphName, VersionKey, parse_hex_id
 from p2pmem_protocol.trust import Trust
 from p2pmem_protocol.view import AssetView, VersionView as ProtocolView, asset_view
 
 from p2pmem.face import CertificateView, Face, JobView, Layer, MemberChange, QueryAnswer, RecallHit, VersionView
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.node import Node
-from p2pmem.services.showing import parse_reference
+from p2pmem.references import parse_reference
 
 if TYPE_CHECKING:
     from p2pmem_devnet.cluster import Cluster
@@ -57,6 +57,11 @@ class Asset:
     name: str
     version: int
     root: str
+    seal: str
+
+    @property
+    def key(self) -> VersionKey:
+        return VersionKey(self.author, self.name, self.version, parse_hex_id(self.root), parse_hex_id(self.seal))
 
     @property
     def reference(self) -> str:
@@ -315,7 +320,7 @@ class ClusterNode:
         return view.trust.level if view is not None and view.is_visible else None
 
     def _asset_view(self, asset: Asset) -> AssetView:
-        key, _ = parse_reference(asset.reference, asset.author)
+        key = parse_reference(asset.reference, asset.author).key
         return asset_view(self.graph_named(asset.graph).set, key, self.clock.now_ms())
 
     # Inside
@@ -332,8 +337,8 @@ class ClusterNode:
         ended = await self._succeeded(job)
         assert isinstance(ended.result, dict)
         author, _, name = str(ended.result["reference"]).rpartition("/")
-        version, root = int(ended.result["version"]), str(ended.result["root"])
-        return Asset(str(GraphName.parse(graph)), Address.parse(author), name, version, root)
+        version, root, seal = int(ended.result["version"]), str(ended.result["root"]), str(ended.result["seal"])
+        return Asset(str(GraphName.parse(graph)), Address.parse(author), name, version, root, seal)
 
     async def _succeeded(self, job: JobView) -> JobView:
         self._note(job.graph or self.cluster.graph, job=job.id)
@@ -345,7 +350,7 @@ class ClusterNode:
 
 
 def _is(view: ProtocolView, asset: Asset) -> bool:
-    return view.key.version == asset.version and "0x" + view.key.root.hex() == asset.root
+    return view.key == asset.key
 
 
 def _turtle(text: str | bytes) -> bytes:

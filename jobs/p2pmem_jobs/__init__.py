@@ -38,7 +38,7 @@ from .handlers import ErrorClass, Handler, RetryPolicy, classify
 from .job import Job, Submission, Watch
 from .queue import Queue
 from .records import EffectRecord, Event, JobRecord, Progress, QueueStatistics, StepRecord, Story
-from .schema import Migration
+from .schema import Migration, component_version
 from .signals import Listener, Signal
 from .states import State
 
@@ -104,5 +104,6 @@ __all__ = [
     "WaitedTooLongError",
     "Watch",
     "classify",
+    "component_version",
     "open_database",
 ]

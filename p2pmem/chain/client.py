@@ -473,9 +473,10 @@ def _split(signature: bytes) -> tuple[int, bytes, bytes]:
     return signature[64], signature[:32], signature[32:64]
 
 
-def _subject_arguments(subject: Subject) -> tuple[bytes, bytes, int, bytes, ChecksumAddress]:
+def _subject_arguments(subject: Subject) -> tuple[bytes, bytes, int, bytes, bytes, ChecksumAddress]:
     asset_hash = bytes(keccak(text=subject.asset))
-    return subject.graph, asset_hash, subject.version, subject.root, to_checksum_address(subject.author)
+    author = to_checksum_address(subject.author)
+    return subject.graph, asset_hash, subject.version, subject.root, subject.seal, author
 
 
 def _expect_one_effect(attempts: Sequence[SignedTransaction]) -> None:

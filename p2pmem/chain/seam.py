@@ -190,18 +190,20 @@ class Subject:
     asset: str
     version: int
     root: bytes
+    seal: bytes
     author: bytes
 
     def __post_init__(self) -> None:
         expect_bytes(self.graph, HASH_BYTES, "the graph's id")
         expect_bytes(self.root, HASH_BYTES, "the root")
+        expect_bytes(self.seal, HASH_BYTES, "the digest of the seal")
         expect_bytes(self.author, ADDRESS_BYTES, "the author's address")
         expect_range(self.version, 0, UINT32_MAX, "the version")
 
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """A verifier's approval. `reason` is the keccak-256 of its text; method 1 auto, 2 shacl, 3 manual, 4 exec."""
+    """A verifier's approval. `reason` is the keccak-256 of its text; method 1 auto, 2 shacl, 3 exec, 4 manual."""
 
     signer: bytes
     method: int

@@ -21,7 +21,7 @@ PROOF_BYTES_MAX: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ProofFile:
-    """What a proof needs. `graph` and `reference` are words of whoever gave it; the proof is of the root alone."""
+    """What a proof needs. `graph`, `reference` and `seal` are words of whoever gave it: the proof is of the root."""
 
     statement: str
     root: str
@@ -30,6 +30,7 @@ class ProofFile:
     proof: tuple[str, ...]
     graph: str = ""
     reference: str = ""
+    seal: str = ""
 
 
 def _certificate_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +46,7 @@ def check_certificate(context: Context) -> Exit:
     from p2pmem_protocol.certificate import CERTIFICATE_BYTES_MAX, Certificate, Standing
     from p2pmem_protocol.certificate_json import from_json
     from p2pmem_protocol.errors import RefusedError
+    from p2pmem_protocol.names import hex_id
 
     from p2pmem.services.certifying import statement_json
 
@@ -58,7 +60,10 @@ def check_certificate(context: Context) -> Exit:
     except RefusedError as error:
         why = str(error).partition(": ")[2]
         raise RefusedError(error.reason, f"{shown_name(args.file)} does not hold: {why}") from None
+    seal = statement.seal
     lines = [f"holds: {statement.shown}"]
+    where = f"in the sub-graph {clean(seal.subgraph)}" if seal.subgraph else "in no sub-graph"
+    lines.append(f"  sealed {where}: {hex_id(seal.digest)}")
     lines += [f"  {address} approved ({method.name.lower()})" for address, method in statement.approvals]
     if args.content is not None:
         _check_content(args.content, statement.subject.root)

@@ -190,7 +190,11 @@ def about_graph(parser: argparse.ArgumentParser) -> None:
 
 
 def reference_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("reference", metavar="VERSION", help="<address>/<name>@<version>, or the last parts of it")
+    parser.add_argument(
+        "reference",
+        metavar="VERSION",
+        help="<address>/<name>@<version>, or the last parts of it; @<version>:<seal> where a version has two",
+    )
     graph_argument(parser)
 
 

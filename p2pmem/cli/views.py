@@ -166,6 +166,7 @@ def show_version(version: VersionView) -> str:
             ("copies", str(version.copies) if version.copies else ""),
             ("issued", show_time(version.issued_ms)),
             ("root", version.root),
+            ("seal", version.seal),
             ("anchor", f"{anchor.state} on chain {anchor.chain}, transaction {anchor.transaction}" if anchor else ""),
             ("named graph", version.iri),
         ],

@@ -66,6 +66,8 @@ def show_explanation(it: Explanation) -> str:
             ("still silent", " ".join(it.missing)),
             ("asked until", show_time(it.asked_until_ms) if it.asked_until_ms else ""),
             ("root", version.root),
+            ("seal", version.seal),
+            ("sub-graph", clean(version.subgraph)),
             ("in conflict with", " ".join(it.conflicts)),
         ],
     )
@@ -98,10 +100,17 @@ def _retracts(retracts: Sequence[RetractView]) -> list[str]:
 
 
 def show_history(it: HistoryView) -> str:
-    steps = [[show_time(each.at_ms), str(each.version), each.what, each.agent, short(each.root)] for each in it.steps]
-    parts = [it.reference, table(("TIME", "VERSION", "WHAT", "BY", "ROOT"), steps, "nothing is known of its making")]
-    live = [[str(each.version), level(each.trust), each.layer.value, short(each.root)] for each in it.versions]
-    parts.append(table(("VERSION", "TRUST", "LAYER", "ROOT"), live, "no version is live"))
+    steps = [
+        [show_time(each.at_ms), str(each.version), each.what, each.agent, short(each.root), short(each.seal)]
+        for each in it.steps
+    ]
+    columns = ("TIME", "VERSION", "WHAT", "BY", "ROOT", "SEAL")
+    parts = [it.reference, table(columns, steps, "nothing is known of its making")]
+    live = [
+        [str(each.version), level(each.trust), each.layer.value, short(each.root), short(each.seal)]
+        for each in it.versions
+    ]
+    parts.append(table(("VERSION", "TRUST", "LAYER", "ROOT", "SEAL"), live, "no version is live"))
     return "\n".join([*parts, *_retracts(it.retracts)])
 
 

@@ -39,7 +39,7 @@ PRESSED_AT: Final = 256
 
 def topic_of(graph: GraphId) -> str:
     """The topic of an open graph: only who can name the graph can name it."""
-    return "/p2pmem/open/1/" + keccak256(b"p2pmem open graph" + graph).hex()
+    return "/p2pmem/open/2/" + keccak256(b"p2pmem open graph" + graph).hex()
 
 
 class OpenGossip:

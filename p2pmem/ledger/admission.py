@@ -136,9 +136,7 @@ class Admission:
                 self._hold(graph, record.content_hash, content, (record.key.root, record.leaves), batch)
             elif not self._ledger.judge_content(graph, record):
                 graph.want(record)
-            batch.step(
-                graph.id, record.key.asset, record.key.version, _TRANSITIONS[item.kind], record.author, record.key.root
-            )
+            batch.sealed_step(graph.id, record.key, _TRANSITIONS[item.kind])
         self.note(graph, changes, batch, word=_WORDS[item.kind], new=item.id)
 
     def _hold(self, graph: LedgerGraph, content_hash: bytes, data: bytes, stands: Stands, batch: Batch) -> None:

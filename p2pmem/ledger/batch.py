@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from p2pmem_protocol.kinds import Kind
-from p2pmem_protocol.names import Address, AssetKey, GraphId
+from p2pmem_protocol.names import Address, AssetKey, GraphId, VersionKey
 from p2pmem_protocol.records import State
 
 from p2pmem.exchange.holdings import Source
@@ -51,6 +51,7 @@ class _Step:
     transition: Transition
     agent: Address
     root: bytes | None
+    seal: bytes | None
 
 
 @dataclass(slots=True)
@@ -95,11 +96,13 @@ class Batch:
         key: AssetKey,
         version: int,
         transition: Transition,
-        agent: Address,
-        root: bytes | None,
     ) -> None:
-        """Note a lifecycle transition. The same one again is kept once."""
-        self.steps.append(_Step(graph, key.author, key.name, version, transition, agent, root))
+        """Note a lifecycle transition of what is not sealed, by its author. The same one again is kept once."""
+        self.steps.append(_Step(graph, key.author, key.name, version, transition, key.author, None, None))
+
+    def sealed_step(self, graph: GraphId, key: VersionKey, transition: Transition) -> None:
+        """Note a lifecycle transition of a version, by its author. The same one again is kept once."""
+        self.steps.append(_Step(graph, key.author, key.name, key.version, transition, key.author, key.root, key.seal))
 
     def event(self, graph: GraphId, what: str, assets: Iterable[AssetKey | None]) -> None:
         for key in assets:
@@ -119,10 +122,20 @@ class Batch:
             self._write_places(connection)
         if self.steps:
             connection.executemany(
-                "INSERT OR IGNORE INTO lifecycle(graph, author, name, version, transition, agent, root, at_ms) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR IGNORE INTO lifecycle(graph, author, name, version, transition, agent, root, seal, at_ms) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 [
-                    (it.graph, it.author, it.name, it.version, it.transition.value, it.agent, it.root, self.at_ms)
+                    (
+                        it.graph,
+                        it.author,
+                        it.name,
+                        it.version,
+                        it.transition.value,
+                        it.agent,
+                        it.root,
+                        it.seal,
+                        self.at_ms,
+                    )
                     for it in self.steps
                 ],
             )

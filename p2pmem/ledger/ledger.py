@@ -15,9 +15,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from p2pmem_jobs import Clock, Database, Listener, Signal
+from p2pmem_jobs import Clock, Database, Listener, Signal, component_version
 from p2pmem_protocol.bodies import Sealed
-from p2pmem_protocol.content import check_canonical
 from p2pmem_protocol.envelope import Envelope, decode_item
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.hello import Speaker
@@ -31,7 +30,7 @@ from p2pmem.face import NotFoundError
 from p2pmem.ledger import audit
 from p2pmem.ledger.batch import STATE_OF_WORD, Batch, Delta
 from p2pmem.ledger.graph import LedgerGraph
-from p2pmem.ledger.schema import COMPONENT, MIGRATIONS
+from p2pmem.ledger.schema import BEFORE, COMPONENT, MIGRATIONS
 from p2pmem.net.seam import PeerId
 
 log = logging.getLogger(__name__)
@@ -102,6 +101,13 @@ class Ledger:
         cls, database: Database, clock: Clock, network: NetworkId, random_bytes: Callable[[int], bytes]
     ) -> Ledger:
         """Bring the tables up to date and read what decisions need into memory."""
+        if database.read(lambda connection: component_version(connection, BEFORE)):
+            raise MisuseError(
+                f"{database.path} was written under version 1 of the protocol, whose verdicts and endorsements count "
+                "no more and whose peers do not talk with this one. Move the file away, and keep key and settings: the "
+                "node then starts without a graph, to found or join them and share anew. The program that wrote the "
+                "file still shows what is in it"
+            )
         await database.migrate(COMPONENT, MIGRATIONS)
         ledger = cls(database, clock, network, random_bytes)
         stored = ledger.get_setting("network")
@@ -306,7 +312,7 @@ class Ledger:
     def _load(self, connection: sqlite3.Connection) -> list[tuple[GraphId, bytes]]:
         """Returns attached content that is written down for a graph in which nothing names it: it is not of that graph.
 
-        That is so of graphs that were left, and after an upgrade. Whoever names it from now on gets nothing for it.
+        That is so of graphs that were left. Whoever names it from now on gets nothing for it.
         """
         for creator, slug, joined_ms in connection.execute(
             "SELECT creator, slug, joined_ms FROM graph WHERE left_ms IS NULL"
@@ -323,7 +329,7 @@ class Ledger:
             if graph_id in self.graphs:
                 self.graphs[GraphId(graph_id)].parts[part_hash] = data
         for content_hash, root, leaves in connection.execute("SELECT hash, root, leaves FROM content"):
-            self.held[content_hash] = (root, leaves) if root is not None else _stands_of(connection, content_hash)
+            self.held[content_hash] = (root, leaves)
         attached = {(GraphId(graph), it) for graph, it in connection.execute("SELECT graph, hash FROM attached")}
         named = self._load_items(connection, attached)
         sealed_here = {(GraphId(graph), it) for graph, it in connection.execute("SELECT graph, content_hash FROM own")}
@@ -367,13 +373,6 @@ class Ledger:
             if not self.judge_content(graph, record):
                 graph.want(record)
         return {(graph.id, record.content_hash) for graph, record in apart}
-
-
-def _stands_of(connection: sqlite3.Connection, content_hash: bytes) -> Stands:
-    """For what was kept before its root was."""
-    (data,) = connection.execute("SELECT data FROM content WHERE hash = ?", (content_hash,)).fetchone()
-    content = check_canonical(data)
-    return (content.root, content.line_count)
 
 
 _KINDS: Final = {int(kind): kind for kind in Kind}

@@ -63,7 +63,7 @@ _STATES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class LifecycleStep:
-    """One transition as the ledger keeps it. `root` is None while nothing is sealed."""
+    """One transition as the ledger keeps it. `root` and `seal` are None while nothing is sealed."""
 
     step: int
     graph: GraphName
@@ -73,6 +73,7 @@ class LifecycleStep:
     transition: Transition
     agent: Address
     root: bytes | None
+    seal: bytes | None
     at_ms: int
 
 
@@ -89,6 +90,8 @@ def event_statements(step: LifecycleStep, previous: LifecycleStep | None) -> byt
     )
     if step.root is not None:
         text += f'<{event}> <{DKG}merkleRoot> "{hex_id(step.root)}" .\n'
+    if step.seal is not None:
+        text += f'<{event}> <{DKG}seal> "{hex_id(step.seal)}" .\n'
     if previous is not None and step.transition is Transition.UPDATE:
         text += f"<{event}> <{PROV}wasRevisionOf> <{_event_iri(asset, previous)}> .\n"
     return text.encode()
@@ -97,7 +100,8 @@ def event_statements(step: LifecycleStep, previous: LifecycleStep | None) -> byt
 def asset_statements(last: LifecycleStep, trust: TrustReport | None) -> bytes:
     """The N-Triples lines of an asset as it stands after its last transition; `trust` is the best of its versions'.
 
-    A level stands with its M of N: `dkg:approvals` were given and `dkg:quorum` are needed.
+    A level stands with its M of N: `dkg:approvals` were given and `dkg:quorum` are needed; and with what it is of: the
+    version with this `dkg:seal`, which may not be the newest one.
     """
     asset = subject_of(last)
     by = "wasInvalidatedBy" if last.transition is Transition.DISCARD else "wasGeneratedBy"
@@ -120,6 +124,7 @@ def asset_statements(last: LifecycleStep, trust: TrustReport | None) -> bytes:
             f'<{asset}> <{DKG}verificationStatus> "{trust.shown}" .\n'
             f'<{asset}> <{DKG}approvals> "{len(trust.approvals)}"^^<{XSD}integer> .\n'
             f'<{asset}> <{DKG}quorum> "{trust.m}"^^<{XSD}integer> .\n'
+            f'<{asset}> <{DKG}seal> "{hex_id(trust.subject.seal)}" .\n'
         )
     return text.encode()
 

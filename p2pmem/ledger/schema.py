@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-COMPONENT: Final = "ledger"
+COMPONENT: Final = "ledger of protocol 2"
+BEFORE: Final = "ledger"
+"""What it was called until version 2 of the protocol: nothing that was said under version 1 counts any more."""
 
 _FIRST: Final = """
 -- Context graphs that this node takes part in. `left_ms` is set when the user left: nothing is served or admitted.
@@ -15,7 +17,9 @@ CREATE TABLE graph(
 -- Roster headers for ever; parts of the head.
 CREATE TABLE header(id BLOB PRIMARY KEY, graph BLOB NOT NULL, data BLOB NOT NULL) STRICT;
 CREATE INDEX header_of_graph ON header(graph);
-CREATE TABLE part(hash BLOB PRIMARY KEY, graph BLOB NOT NULL, data BLOB NOT NULL) STRICT;
+CREATE TABLE part(
+    graph BLOB NOT NULL, hash BLOB NOT NULL, data BLOB NOT NULL, PRIMARY KEY(graph, hash)
+) STRICT, WITHOUT ROWID;
 
 -- Envelopes and evidence as they came. `place` is set, over (quota) or aside (cut by a head change, since `aside_ms`).
 -- `short` is what the rules need to know of it, where that is kept: it spares reading `data` at every start.
@@ -26,8 +30,13 @@ CREATE TABLE item(
 CREATE INDEX item_of_graph ON item(graph);
 CREATE INDEX item_expired ON item(aside_ms) WHERE place = 'expired';
 
--- Sealed canonical N-Quads by their hash.
-CREATE TABLE content(hash BLOB PRIMARY KEY, data BLOB NOT NULL) STRICT;
+-- Sealed canonical N-Quads by their hash, and what they are: who names the hash beside another seal does not bear it.
+CREATE TABLE content(
+    hash BLOB PRIMARY KEY, data BLOB NOT NULL, root BLOB NOT NULL, leaves INTEGER NOT NULL
+) STRICT;
+
+-- Attached content by the graph through which it came: it is given to nobody of another graph.
+CREATE TABLE attached(graph BLOB NOT NULL, hash BLOB NOT NULL, PRIMARY KEY(graph, hash)) STRICT, WITHOUT ROWID;
 
 -- Private drafts of this node's agents.
 CREATE TABLE draft(
@@ -45,8 +54,8 @@ CREATE TABLE own(
 -- One row a lifecycle transition; history outlives the content.
 CREATE TABLE lifecycle(
     step INTEGER PRIMARY KEY, graph BLOB NOT NULL, author BLOB NOT NULL, name TEXT NOT NULL, version INTEGER NOT NULL,
-    transition TEXT NOT NULL, agent BLOB NOT NULL, root BLOB, at_ms INTEGER NOT NULL,
-    UNIQUE(graph, author, name, version, transition, root)
+    transition TEXT NOT NULL, agent BLOB NOT NULL, root BLOB, seal BLOB, at_ms INTEGER NOT NULL,
+    UNIQUE(graph, author, name, version, transition, seal)
 ) STRICT;
 
 -- Every change of the view, numbered without a gap of meaning: projections follow these.
@@ -61,8 +70,9 @@ CREATE TABLE chain_fact(
     block INTEGER NOT NULL, at_ms INTEGER NOT NULL, PRIMARY KEY(batch_root, chain)
 ) STRICT;
 
+-- An invite is known by the address of its token's key.
 CREATE TABLE invite(
-    token_hash BLOB PRIMARY KEY, graph BLOB NOT NULL, roles INTEGER NOT NULL, uses INTEGER NOT NULL,
+    key BLOB PRIMARY KEY, graph BLOB NOT NULL, roles INTEGER NOT NULL, uses INTEGER NOT NULL,
     expires_ms INTEGER NOT NULL, asks INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE join_request(
@@ -84,9 +94,7 @@ CREATE TABLE audit(
 CREATE TABLE audit_payload(entry INTEGER PRIMARY KEY, salt BLOB NOT NULL, payload TEXT NOT NULL) STRICT;
 
 CREATE TABLE setting(key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
-"""
 
-_SECOND: Final = """
 -- Who acts for whom: given by a principal whose key is here, or held by an agent whose key is here.
 CREATE TABLE delegation(
     principal BLOB NOT NULL, agent BLOB NOT NULL, serial INTEGER NOT NULL, label TEXT NOT NULL, rights INTEGER NOT NULL,
@@ -100,35 +108,4 @@ CREATE TABLE ban(
 ) STRICT;
 """
 
-_THIRD: Final = """
--- Parts of rosters once for each graph: two graphs with the same limits have a part in common.
-ALTER TABLE part RENAME TO part_of_one_graph;
-CREATE TABLE part(
-    graph BLOB NOT NULL, hash BLOB NOT NULL, data BLOB NOT NULL, PRIMARY KEY(graph, hash)
-) STRICT, WITHOUT ROWID;
-INSERT INTO part SELECT graph, hash, data FROM part_of_one_graph;
-DROP TABLE part_of_one_graph;
-"""
-
-_FOURTH: Final = """
--- What content is: whoever names its hash beside another seal does not bear it.
-ALTER TABLE content ADD COLUMN root BLOB;
-ALTER TABLE content ADD COLUMN leaves INTEGER;
-"""
-
-_FIFTH: Final = """
--- An invite is known by the address of its token's key. Of those made before only a hash of the token is here, and no
--- address follows from it: they let nobody in any more.
-DELETE FROM invite;
-ALTER TABLE invite RENAME COLUMN token_hash TO key;
-"""
-
-_SIXTH: Final = """
--- Attached content by the graph through which it came: it is given to nobody of another graph. What was kept before is
--- of every graph that names it, as it was until now; the start that follows takes away what a graph does not name.
-CREATE TABLE attached(graph BLOB NOT NULL, hash BLOB NOT NULL, PRIMARY KEY(graph, hash)) STRICT, WITHOUT ROWID;
-INSERT INTO attached
-    SELECT graph.id, content.hash FROM graph, content WHERE length(content.data) > 61440;
-"""
-
-MIGRATIONS: Final = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH)
+MIGRATIONS: Final = (_FIRST,)

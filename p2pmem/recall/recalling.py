@@ -120,7 +120,7 @@ class Recalling:
         asset = asset_view(graph.set, key, now_ms)
         current = asset.current(floor) if floor else asset.current_at_any_floor()
         for version in current:
-            if (version.key.version, version.key.root) == (hit.version, hit.root):
+            if (version.key.version, version.key.seal) == (hit.version, hit.seal):
                 level = version.trust.level
                 if level is Trust.REJECTED:
                     return None
@@ -190,7 +190,7 @@ class Recalling:
 
 def _once(hits: Iterable[TextHit]) -> Iterable[TextHit]:
     """A version may stand in several named graphs; each of its passages is one hit."""
-    return {(hit.asset, hit.version, hit.root, hit.subject, hit.text): hit for hit in reversed(list(hits))}.values()
+    return {(hit.asset, hit.version, hit.seal, hit.subject, hit.text): hit for hit in reversed(list(hits))}.values()
 
 
 def _differs(better: dict[str, str], worse: dict[str, str]) -> str | None:
@@ -200,7 +200,7 @@ def _differs(better: dict[str, str], worse: dict[str, str]) -> str | None:
 
 def _note(candidate: _Candidate) -> str:
     conflict = candidate.version is not None and candidate.version.conflict
-    return "two contents claim this version" if conflict else ""
+    return "its author let go another seal as this version too" if conflict else ""
 
 
 def _policy(floor: Floor | None) -> str:

@@ -30,7 +30,7 @@ from p2pmem.store.holding import hold
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1
+FORMAT = 2
 """How text is cut and kept. An index of another format empties itself and is rebuilt."""
 MAX_HITS = 1_000
 _SCAN_PER_HIT = 50
@@ -47,7 +47,7 @@ CREATE TABLE asset (
     context_graph TEXT NOT NULL,
     asset TEXT NOT NULL,
     version INTEGER NOT NULL,
-    root BLOB NOT NULL,
+    seal BLOB NOT NULL,
     author TEXT NOT NULL,
     layer TEXT NOT NULL,
     level INTEGER NOT NULL,
@@ -77,7 +77,7 @@ class TextEntry:
     context_graph: str
     asset: str
     version: int
-    root: bytes
+    seal: bytes
     author: str
     layer: str
     level: int
@@ -127,7 +127,7 @@ class TextHit:
     context_graph: str
     asset: str
     version: int
-    root: bytes
+    seal: bytes
     author: str
     layer: str
     level: int
@@ -287,7 +287,7 @@ class _Connections:
         where, values = _conditions(filter_)
         scanned = limit if filter_.per_author is None else limit * _SCAN_PER_HIT
         sql = f"""
-            SELECT graph_iri, context_graph, asset, version, root, author, layer, level, expires_at_ms,
+            SELECT graph_iri, context_graph, asset, version, seal, author, layer, level, expires_at_ms,
                    passage.subject, passage.text, -words.rank
             FROM words JOIN passage ON passage.id = words.rowid JOIN asset ON asset.id = passage.asset_id
             WHERE words MATCH ? AND {where}
@@ -380,14 +380,14 @@ class _Connections:
 
     def _put(self, entry: TextEntry) -> None:
         cursor = self._writer.execute(
-            "INSERT INTO asset (graph_iri, context_graph, asset, version, root, author, layer, level, expires_at_ms)"
+            "INSERT INTO asset (graph_iri, context_graph, asset, version, seal, author, layer, level, expires_at_ms)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 entry.graph_iri,
                 entry.context_graph,
                 entry.asset,
                 entry.version,
-                entry.root,
+                entry.seal,
                 entry.author,
                 entry.layer,
                 entry.level,

@@ -10,7 +10,7 @@ chooses every IRI and literal. Never pass them to a shell, an interpreter or a t
 them reads instructions of strangers. The command is started without a shell, with an empty environment but for PATH
 and what is listed below, in `/`; its output is cut at 64 KiB, and it is killed with its children at the time limit.
 
-    P2PMEM_GRAPH  P2PMEM_AUTHOR  P2PMEM_NAME  P2PMEM_VERSION  P2PMEM_ROOT
+    P2PMEM_GRAPH  P2PMEM_AUTHOR  P2PMEM_NAME  P2PMEM_VERSION  P2PMEM_ROOT  P2PMEM_SEAL
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ class CommandJudge:
             "P2PMEM_NAME": version.name,
             "P2PMEM_VERSION": str(version.version),
             "P2PMEM_ROOT": hex_id(version.root),
+            "P2PMEM_SEAL": hex_id(version.seal),
         }
         async with self._slots:
             code, output = await run_bounded(self._command, content, environment, self._timeout_s)

@@ -1,8 +1,8 @@
 """The policy `shacl`: content must conform to a shapes graph, which is itself a knowledge asset.
 
-`review.shapes` names one version, `<address>/<name>@<version>`, in the context graph of the proposal: its bytes are
-under a seal, so that everybody who is told which version was used can validate again. Validation runs in a process of
-its own within limits of memory, processor time and time. Source: SHACL, W3C Recommendation of 20 July 2017.
+`review.shapes` names one version, `<address>/<name>@<version>[:<seal>]`, in the context graph of the proposal: its
+bytes are under a seal, so that everybody who is told which version was used can validate again. Validation runs in a
+process of its own within limits of memory, processor time and time. Source: SHACL, W3C Recommendation of 20 July 2017.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from typing import Final
 import trio
 from p2pmem_protocol.errors import MisuseError, OutsideError
 from p2pmem_protocol.evidence import Decision, Method
-from p2pmem_protocol.names import Address, AssetKey, VersionKey, check_name, hex_id
+from p2pmem_protocol.names import ZERO_ADDRESS, VersionKey, hex_id
 from p2pmem_protocol.view import asset_view
 
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
+from p2pmem.references import Reference, full_reference, parse_reference
 from p2pmem.review.command import run_bounded
 from p2pmem.review.judging import Judgement, bounded_reason
 
@@ -37,7 +38,7 @@ class ShapesJudge:
             raise MisuseError("review.policy is shacl, and pyshacl is not installed: install p2pmem[shacl]")
         self._ledger = ledger
         self._shapes = shapes
-        self._key, self._number = _parse(shapes)
+        self._named = _parse(shapes)
         self._timeout_s = timeout_s
         self._slots = trio.CapacityLimiter(AT_A_TIME)
 
@@ -52,10 +53,11 @@ class ShapesJudge:
 
     def _held_shapes(self, graph: LedgerGraph) -> tuple[bytes, bytes]:
         """Their bytes and root."""
-        view = asset_view(graph.set, self._key, self._ledger.clock.now_ms())
-        found = [each for each in view.visible() if each.key.version == self._number]
+        view = asset_view(graph.set, self._named.key, self._ledger.clock.now_ms())
+        found = [each for each in view.visible() if self._named.names(each.key)]
         if len(found) > 1:
-            raise OutsideError(f"the shapes {self._shapes} have two contents in conflict: name another version")
+            one_of = " or ".join(full_reference(each.key) for each in found)
+            raise OutsideError(f"the shapes {self._shapes} stand for {len(found)} seals in conflict: name {one_of}")
         content = self._ledger.content(graph, found[0].content_hash) if found else None
         if content is None:
             raise OutsideError(f"the shapes {self._shapes} are not in {graph.name} here: share them, or wait for them")
@@ -83,9 +85,7 @@ async def validate(shapes: bytes, content: bytes, timeout_s: float) -> tuple[boo
         ) from None
 
 
-def _parse(shapes: str) -> tuple[AssetKey, int]:
-    plain, at, number = shapes.partition("@")
-    author, slash, name = plain.partition("/")
-    if not at or not slash or not (number.isascii() and number.isdigit() and len(number) <= 10):
+def _parse(shapes: str) -> Reference:
+    if "/" not in shapes or "@" not in shapes:
         raise MisuseError(f"review.shapes is {shapes!r}: <address>/<name>@<version> is needed, with its version")
-    return AssetKey(Address.parse(author), check_name(name)), int(number)
+    return parse_reference(shapes, ZERO_ADDRESS)

@@ -6,10 +6,10 @@ from p2pmem_protocol.names import Address
 
 from p2pmem.face import DraftView, JobView, NoRightError, NotFoundError
 from p2pmem.ledger.graph import LedgerGraph
+from p2pmem.references import parse_reference
 from p2pmem.services.node_face import NodeFace
 from p2pmem.services.node_reading import unknown
 from p2pmem.services.parts import Services
-from p2pmem.services.showing import parse_reference
 
 
 class AgentFace(NodeFace):
@@ -49,7 +49,7 @@ class AgentFace(NodeFace):
         return tuple(it for it in await super().drafts(graph) if it.reference.startswith(f"{self._own}/"))
 
     async def publish(self, graph: str, reference: str) -> JobView:
-        key, _ = parse_reference(reference, self._own)
+        key = parse_reference(reference, self._own).key
         if key.author != self._own:
             raise NoRightError(f"only the author publishes: {key} is by {key.author}, and this token is of {self._own}")
         return await super().publish(graph, reference)

@@ -47,13 +47,10 @@ class Certifying:
 
 
 def sealed_by_author(ledger: Ledger, graph: LedgerGraph, key: VersionKey) -> SignedSeal:
-    """The author's seal of a version: of several the one that its content bears, the same at every node that holds it.
-
-    An author may seal one root with another number of statements. Raises `MisuseError` when none is on disk.
-    """
+    """The author's seal of a version. Raises `MisuseError` when no share or publish that bears it is on disk."""
     version = graph.set.version(key)
     sealed = version.sealed if version is not None else ()
-    for record in sorted(sealed, key=lambda it: (it.content_is_other, it.id)):
+    for record in sorted(sealed, key=lambda it: it.id):
         data = ledger.raw(record.id)
         item = decode_item(data) if data is not None else None
         if isinstance(item, Envelope) and isinstance(item.body, Sealed):
@@ -63,14 +60,18 @@ def sealed_by_author(ledger: Ledger, graph: LedgerGraph, key: VersionKey) -> Sig
 
 def statement_json(statement: CertificateStatement) -> dict[str, object]:
     """What two peers compare, as JSON: not the choice of verdicts, of which several are valid."""
-    subject = statement.subject
+    seal = statement.seal
     return {
         "network": hex_id(statement.network),
         "graph": str(statement.graph),
-        "author": str(subject.author),
-        "asset": subject.name,
-        "version": subject.version,
-        "root": hex_id(subject.root),
+        "author": str(seal.author),
+        "asset": seal.name,
+        "version": seal.version,
+        "root": hex_id(seal.root),
+        "seal": hex_id(seal.digest),
+        "subgraph": seal.subgraph,
+        "leaves": seal.leaves,
+        "previous": hex_id(seal.previous),
         "quorum": hex_id(statement.quorum.id),
         "quorum_serial": statement.quorum.serial,
         "m": statement.quorum.m,
@@ -90,6 +91,7 @@ def statement_proof(graph: LedgerGraph, view: VersionView, content: Content, sta
         "graph": str(graph.name),
         "reference": name,
         "statement": line.decode(),
+        "seal": hex_id(view.key.seal),
         "root": hex_id(content.root),
         "leaves": content.line_count,
         "leaf": hex_id(proof.leaf),

@@ -32,7 +32,7 @@ SAYS_MAX: Final = 5_000
 """Assets of which it is remembered what `_meta` says: what would say the same again is not written."""
 
 Asset: TypeAlias = tuple[GraphId, AssetKey]
-_Says: TypeAlias = tuple[int, str, int, int]
+_Says: TypeAlias = tuple[int, str, int, int, bytes]
 """How many steps of an asset's history, and its trust as it is written."""
 
 
@@ -154,13 +154,15 @@ class Describer:
 def read_lifecycle(connection: sqlite3.Connection, graph: GraphName, key: AssetKey) -> list[LifecycleStep]:
     """Every transition of an asset, in order."""
     rows = connection.execute(
-        "SELECT step, version, transition, agent, root, at_ms FROM lifecycle "
+        "SELECT step, version, transition, agent, root, seal, at_ms FROM lifecycle "
         "WHERE graph = ? AND author = ? AND name = ? ORDER BY step",
         (graph.id, key.author, key.name),
     )
     return [
-        LifecycleStep(step, graph, key.author, key.name, version, Transition(transition), Address(agent), root, at_ms)
-        for step, version, transition, agent, root, at_ms in rows
+        LifecycleStep(
+            step, graph, key.author, key.name, version, Transition(transition), Address(agent), root, seal, at_ms
+        )
+        for step, version, transition, agent, root, seal, at_ms in rows
     ]
 
 
@@ -182,8 +184,8 @@ def _changed(since: int, position: int, connection: sqlite3.Connection) -> list[
 
 def _said(steps: list[LifecycleStep], report: TrustReport | None) -> _Says:
     if report is None:
-        return (len(steps), "", 0, 0)
-    return (len(steps), report.shown, len(report.approvals), report.m)
+        return (len(steps), "", 0, 0, b"")
+    return (len(steps), report.shown, len(report.approvals), report.m, report.subject.seal)
 
 
 def _changes(told: Sequence[tuple[list[LifecycleStep], TrustReport | None]]) -> list[MetaChange]:

@@ -129,7 +129,7 @@ class Drafting:
         batch = Batch(now_ms, SELF)
         if before is None:
             version = self.previous(graph, key).version + 1
-            batch.step(graph.id, key, version, Transition.CREATE if version == 1 else Transition.UPDATE, agent, None)
+            batch.step(graph.id, key, version, Transition.CREATE if version == 1 else Transition.UPDATE)
         batch.event(graph.id, "drafted", [key])
         await self._ledger.commit(batch, lambda connection: drafts.write_draft(connection, draft), owed=False)
         return Written(draft, read.warnings)
@@ -286,7 +286,7 @@ class Drafting:
         self._draft(graph, key)
         batch = Batch(self._ledger.clock.now_ms(), SELF)
         version = self.previous(graph, key).version + 1
-        batch.step(graph.id, key, version, Transition.DISCARD, key.author, None)
+        batch.step(graph.id, key, version, Transition.DISCARD)
         batch.event(graph.id, "discarded", [key])
         await self._ledger.commit(batch, lambda connection: drafts.delete_draft(connection, graph.id, key), owed=False)
 

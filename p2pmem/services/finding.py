@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TypeAlias
 
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.kinds import Kind
-from p2pmem_protocol.names import Address, hex_id
+from p2pmem_protocol.names import ZERO_ADDRESS, Address, VersionKey, hex_id
 from p2pmem_protocol.view import AssetView, VersionView, asset_view
 
 from p2pmem.face import NotFoundError
 from p2pmem.ledger.graph import LedgerGraph
-from p2pmem.services.showing import parse_reference
+from p2pmem.references import full_reference, parse_reference
+from p2pmem.services.placing import newest_best_first
 
 Found: TypeAlias = tuple[AssetView, VersionView]
 
@@ -19,13 +21,17 @@ Found: TypeAlias = tuple[AssetView, VersionView]
 def find_version(graph: LedgerGraph, reference: str, own: Address, now_ms: int) -> Found:
     """The version named, or the newest that is visible; without an author, of an asset of one's own.
 
-    Raises `NotFoundError`, which tells whose the name is where it is somebody else's.
+    Raises `NotFoundError`, which tells whose the name is where it is somebody else's; a `MisuseError` for a beginning
+    that two seals have.
     """
-    key, number = parse_reference(reference, own)
+    named = parse_reference(reference, own)
+    key, number = named.key, named.number
     asset = asset_view(graph.set, key, now_ms)
-    chosen = _choose(asset, number)
+    chosen = _choose(asset, number, named.seal)
     if chosen is not None:
         return asset, chosen
+    if named.seal and (sealed := [it for it in asset.versions if it.key.version == number]):
+        raise NotFoundError(f"no seal of {key}@{number} begins with {named.seal}; known here: {_listed(sealed)}")
     if number is not None and asset.versions:
         known = ", ".join(f"@{it}" for it in sorted({version.key.version for version in asset.versions}))
         raise NotFoundError(f"{key} has no version {number} in {graph.name}; known of it here: {known}")
@@ -42,12 +48,11 @@ def find_readable(graph: LedgerGraph, reference: str, own: Address, now_ms: int)
     For reading alone: what is signed is about the words of an author who was named.
     """
     if "/" not in reference:
-        key, number = parse_reference(reference, own)
-        if _choose(asset_view(graph.set, key, now_ms), number) is None:
-            others = _of_anybody(graph, key.name, now_ms)
+        named = parse_reference(reference, own)
+        if _choose(asset_view(graph.set, named.key, now_ms), named.number, named.seal) is None:
+            others = _of_anybody(graph, named.key.name, now_ms)
             if len(others) == 1:
-                asset, newest = others[0]
-                return find_version(graph, f"{newest.key.asset}@{number}" if number else str(asset.key), own, now_ms)
+                return find_version(graph, f"{others[0][0].key.author}/{reference.strip()}", own, now_ms)
     return find_version(graph, reference, own, now_ms)
 
 
@@ -62,18 +67,42 @@ def _of_others(graph: LedgerGraph, name: str, number: int | None, others: list[F
     return f"{start}; name it with its author: {shown}"
 
 
-def check_one_content(asset: AssetView, view: VersionView) -> None:
-    """Nobody signs for what he was not shown. Raises `MisuseError` where a version's author let go several contents."""
-    roots = [hex_id(it.key.root) for it in asset.visible() if it.key.version == view.key.version]
-    if len(roots) > 1:
+def check_one_seal(asset: AssetView, view: VersionView, reference: str) -> None:
+    """Nobody signs for what he was not shown. Raises `MisuseError` where the author let go several seals as a version,
+    and `reference`, by which it was named, does not say which."""
+    others = [it for it in asset.visible() if it.key.version == view.key.version]
+    if len(others) > 1 and not names_seal(reference):
         raise MisuseError(
-            f"{view.key.asset}@{view.key.version} has {len(roots)} contents in conflict, {' and '.join(roots)}, so it "
-            "cannot be told which of them you were shown: nothing is signed for one of them by this name"
+            f"{view.key.asset}@{view.key.version} stands for {len(others)} seals in conflict, so it cannot be told "
+            f"which of them you were shown. Name the one that you mean: {_listed(others)}"
         )
 
 
-def endorsed_by(graph: LedgerGraph, asset: AssetView, view: VersionView, agent: Address) -> VersionView:
-    """Of contents in conflict the one that `agent` endorsed, for taking that back; `view` where it endorsed none."""
+def reference_in(graph: LedgerGraph, key: VersionKey) -> str:
+    """A version by name, with its seal where that is not the only one of the version."""
+    asset = graph.set.asset(key.asset)
+    is_alone = asset is None or len(asset.numbered(key.version)) <= 1
+    return f"{key.asset}@{key.version}" if is_alone else full_reference(key)
+
+
+def names_seal(reference: str) -> bool:
+    return parse_reference(reference, ZERO_ADDRESS).seal != ""
+
+
+def _listed(versions: Iterable[VersionView]) -> str:
+    """Versions by names that only they have, with what else may tell them apart."""
+    return " or ".join(
+        f"{full_reference(it.key)} (root {hex_id(it.key.root)[:10]}, "
+        f"{f'sub-graph {it.subgraph}' if it.subgraph else 'no sub-graph'}, {it.trust.level.word})"
+        for it in versions
+    )
+
+
+def endorsed_by(graph: LedgerGraph, asset: AssetView, view: VersionView, agent: Address, reference: str) -> VersionView:
+    """Of seals in conflict the one that `agent` endorsed, for taking that back; `view` where it endorsed none, or where
+    `reference` says which."""
+    if names_seal(reference):
+        return view
     for it in asset.versions:
         version = graph.set.version(it.key) if it.key.version == view.key.version else None
         said = version.evidence_in_set() if version is not None else ()
@@ -82,16 +111,14 @@ def endorsed_by(graph: LedgerGraph, asset: AssetView, view: VersionView, agent: 
     return view
 
 
-def newest_best_first(it: VersionView) -> tuple[int, bool, int, int, bytes]:
-    """To put versions in order: of contents in conflict the best attested comes first."""
-    return -it.key.version, not it.is_visible, -it.trust.level, -it.trust.m, it.key.root
-
-
-def _choose(asset: AssetView, number: int | None) -> VersionView | None:
-    """Of contents in conflict the best attested: what its author says besides never stands under its name."""
+def _choose(asset: AssetView, number: int | None, seal: str = "") -> VersionView | None:
+    """Of seals in conflict the one that is named, or the best attested: what its author says besides never stands under
+    its name."""
     if number is None:
         number = next((it.key.version for it in asset.visible()), None)
-    found = [it for it in asset.versions if it.key.version == number]
+    found = [it for it in asset.versions if it.key.version == number and hex_id(it.key.seal).startswith(seal)]
+    if seal and len(found) > 1:
+        raise MisuseError(f"{len(found)} seals of {asset.key}@{number} begin with {seal}: {_listed(found)}")
     return min(found, key=newest_best_first, default=None)
 
 

@@ -27,10 +27,11 @@ from p2pmem_protocol.rosters_change import (
 from p2pmem.face import ChangePreview, LimitsChange, MemberChange, NewGraph, NewMember, NotFoundError, TrustChange
 from p2pmem.keyring import Keyring
 from p2pmem.ledger.graph import LedgerGraph
+from p2pmem.references import parse_reference
 from p2pmem.services.chain_facts import ChainFacts
+from p2pmem.services.finding import reference_in
 from p2pmem.services.foreseeing import Foreseen, foresee
 from p2pmem.services.membership import Founding, Membership
-from p2pmem.services.showing import parse_reference
 from p2pmem.services.telling_changes import asked_for, bounded, differences
 
 TRUST_CHANGES_MAX: Final = 1_000
@@ -79,7 +80,7 @@ class MemberDesk:
             asked=asked_for(change),
             differences=other,
             notes=notes,
-            trust=tuple(_told(it) for it in foreseen[:TRUST_CHANGES_MAX]),
+            trust=tuple(_told(graph, it) for it in foreseen[:TRUST_CHANGES_MAX]),
         )
 
     def changes(self, graph: LedgerGraph, change: MemberChange) -> list[Change]:
@@ -144,9 +145,9 @@ def _quotas(graph: LedgerGraph, change: LimitsChange) -> Quotas | None:
 
 
 def _kept(graph: LedgerGraph, reference: str) -> Iterator[VersionKey]:
-    key, number = parse_reference(reference, ZERO_ADDRESS)
+    named = parse_reference(reference, ZERO_ADDRESS)
     certificates = graph.head.body.certificates if graph.head is not None else ()
-    found = [it.subject for it in certificates if it.subject.asset == key and number in (None, it.subject.version)]
+    found = [it.subject for it in certificates if named.names(it.subject)]
     if not found:
         raise NotFoundError(f"{reference} is not kept as verified under an earlier quorum of {graph.name}")
     yield from found
@@ -189,10 +190,6 @@ def access_of(word: str) -> Access:
         raise MisuseError(f"access is gated or open, not {word!r}") from None
 
 
-def _told(it: Foreseen) -> TrustChange:
+def _told(graph: LedgerGraph, it: Foreseen) -> TrustChange:
     now = it.now.word if it.now is not None else "not shown"
-    return TrustChange(_reference(it.version), now, it.then.word if it.then is not None else "gone")
-
-
-def _reference(key: VersionKey) -> str:
-    return f"{key.asset}@{key.version}"
+    return TrustChange(reference_in(graph, it.version), now, it.then.word if it.then is not None else "gone")

@@ -42,16 +42,16 @@ from p2pmem.face import (
 )
 from p2pmem.face_peers import DelegationView, PeerDetail, RevocationView
 from p2pmem.ledger.graph import LedgerGraph
+from p2pmem.references import parse_reference
 from p2pmem.services.absent import Absent
 from p2pmem.services.delegating import rights_of, subject_of
 from p2pmem.services.drafting import Reading
-from p2pmem.services.finding import check_one_content, endorsed_by
+from p2pmem.services.finding import check_one_seal, endorsed_by
 from p2pmem.services.job_desk import JobDesk
 from p2pmem.services.member_desk import founding_of, roles_of
 from p2pmem.services.node_reading import NodeReading
 from p2pmem.services.parts import Services
 from p2pmem.services.retracting import retraction
-from p2pmem.services.showing import parse_reference
 from p2pmem.work.outgoing import Ready
 from p2pmem.work.registering import AttestArgs
 from p2pmem.work.sharing import NewContent, PublishArgs, ShareArgs
@@ -304,11 +304,12 @@ class NodeFace(NodeReading):
     async def publish(self, graph: str, reference: str) -> JobView:
         s = self._s
         found = self._named(graph)
-        key, number = parse_reference(reference, self._agent)
+        named = parse_reference(reference, self._agent)
+        key = named.key
         if not s.signing.holds(key.author):
             raise NoRightError(f"only the author publishes: {key} is by {key.author}, whose key is not here")
         s.signing.check_right(found, key.author, Kind.PUBLISH)
-        await s.sharing.check_publish(found, key, number)
+        await s.sharing.check_publish(found, named)
         await self._have_room(found)
         return await self._submit(s.sharing.publish, PublishArgs(found.id, bytes(key.author), key.name))
 
@@ -318,9 +319,9 @@ class NodeFace(NodeReading):
         agent = self._agent
         s.signing.check_right(found, agent, Kind.ENDORSE)
         if withdraw:
-            view = endorsed_by(found, asset, view, agent)
+            view = endorsed_by(found, asset, view, agent, reference)
         else:
-            check_one_content(asset, view)
+            check_one_seal(asset, view, reference)
         if agent in (view.key.author, *view.principals) and not withdraw:
             raise MisuseError(f"{view.key.asset} is your own: an endorsement counts from somebody else only")
         args = EndorseArgs(SubjectArgs.of(found.id, view.key), bytes(agent), withdraw=withdraw, reason=reason)
@@ -328,8 +329,9 @@ class NodeFace(NodeReading):
 
     async def verify(self, graph: str, reference: str, *, deadline_ms: int | None) -> JobView:
         s = self._s
-        found, _, view = self._version(graph, reference)
+        found, asset, view = self._version(graph, reference)
         s.signing.check_right(found, self._agent, Kind.PROPOSE)
+        check_one_seal(asset, view, reference)
         if found.head is None or found.head.quorum.is_none:
             raise MisuseError(
                 f"{found.name} has no quorum, so nothing can be verified in it: its owner sets one with "

@@ -25,11 +25,11 @@ from p2pmem.face import (
 from p2pmem.ledger.drafts import Draft
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import UNKNOWN_GRAPH_TEXT, Ledger
+from p2pmem.references import parse_reference
 from p2pmem.services.certifying import statement_proof
 from p2pmem.services.finding import find_readable, find_version
 from p2pmem.services.parts import Services
 from p2pmem.services.placing import floor_graphs, working_iri
-from p2pmem.services.showing import parse_reference
 from p2pmem.services.trust_desk import TrustDesk, roster_file
 
 EVENTS_PER_READ: Final = 500
@@ -84,8 +84,9 @@ class NodeReading:
 
     def _draft(self, graph: LedgerGraph, reference: str) -> Draft | None:
         """The draft of the agent's own that a reference without a version names, if there is one."""
-        key, number = parse_reference(reference, self._agent)
-        return self._s.drafting.get(graph.id, key) if number is None and key.author == self._agent else None
+        named = parse_reference(reference, self._agent)
+        is_own = named.number is None and named.key.author == self._agent
+        return self._s.drafting.get(graph.id, named.key) if is_own else None
 
     def _draft_instead(self, graph: LedgerGraph, reference: str) -> NotFoundError | None:
         """What to say where a version is wanted, and there is a draft of that name."""
@@ -117,7 +118,7 @@ class NodeReading:
 
     async def history(self, graph: str, reference: str) -> HistoryView:
         found, own = self._to_read(graph), self._agent
-        key, _ = parse_reference(reference, own)
+        key = parse_reference(reference, own).key
         try:
             return self._trust.history(found, key)
         except NotFoundError:

@@ -28,7 +28,7 @@ class Stands:
     aggregate: str
     content_hash: bytes
     version: int
-    root: bytes
+    seal: bytes
     layer: Layer
     level: int
     expires_at_ms: int
@@ -40,7 +40,7 @@ class Stands:
         """Whether the full text is the same, and how it is filed but for level and end."""
         if other is None:
             return False
-        mine, theirs = ((it.content_hash, it.version, it.root, it.layer) for it in (self, other))
+        mine, theirs = ((it.content_hash, it.version, it.seal, it.layer) for it in (self, other))
         return mine == theirs
 
 

@@ -7,6 +7,9 @@ layer and range, and a floor is the few aggregates whose range holds it: never a
 A floor may also ask for a least M. Nearly every version stands under the head's quorum, so that asks for all of them or
 none. Where an asset has a version that the head keeps as verified under an earlier quorum with another M, its versions
 stand once for each range of M in which they are current, in aggregates that name that range.
+
+Of several seals of one version number, the best attested has the name of the asset for its named graph; the others have
+their seal in theirs, in full: an author could make two with an equal beginning.
 """
 
 from __future__ import annotations
@@ -79,23 +82,32 @@ def _placements(name: GraphName, shown: tuple[VersionView, ...], m_range: MRange
     best = Trust.REJECTED
     of_range = "" if m_range is None else f"@m{m_range[0]}-{m_range[1]}"
     for number in dict.fromkeys(version.key.version for version in shown):
-        group = [version for version in shown if version.key.version == number]
+        group = sorted((version for version in shown if version.key.version == number), key=newest_best_first)
+        is_first = number == shown[0].key.version
         for version in group:
-            layer = Layer.PUBLISHED if version.published else Layer.SHARED
-            is_first = number == shown[0].key.version
-            suffix = "" if is_first else f"@{number}"
-            if len(group) > 1 and version is not group[0]:
-                suffix = f"@{number}-{version.key.root.hex()[:16]}"
-            iri = layer_iri(name, layer, version) + suffix + of_range
-            yield Placed(version, layer, iri, Trust(best + 1), version.trust.level, m_range)
+            iri = version_iri(name, version, is_best=version is group[0])
+            suffix = "" if is_first or version is not group[0] else f"@{number}"
+            yield Placed(
+                version, layer_of(version), iri + suffix + of_range, Trust(best + 1), version.trust.level, m_range
+            )
         best = max(best, *(version.trust.level for version in group))
 
 
-def layer_iri(name: GraphName, layer: Layer, version: VersionView) -> str:
-    """The named graph of an asset in its layer."""
+def newest_best_first(it: VersionView) -> tuple[int, bool, int, int, bytes]:
+    """To put versions in order: of seals in conflict the best attested comes first."""
+    return -it.key.version, not it.is_visible, -it.trust.level, -it.trust.m, it.key.seal
+
+
+def layer_of(version: VersionView) -> Layer:
+    return Layer.PUBLISHED if version.published else Layer.SHARED
+
+
+def version_iri(name: GraphName, version: VersionView, *, is_best: bool) -> str:
+    """The named graph of a version in its layer. `is_best`: no seal of its number is better attested."""
     key = version.key
-    iri = name.published_iri if layer is Layer.PUBLISHED else name.shared_iri
-    return iri(key.author, key.name, version.subgraph)
+    iri = name.published_iri if version.published else name.shared_iri
+    plain = iri(key.author, key.name, version.subgraph)
+    return plain if is_best else f"{plain}@{key.version}-{key.seal.hex()}"
 
 
 def aggregate_iri(name: GraphName, layer: Layer, low: Trust, high: Trust, m_range: MRange | None = None) -> str:

@@ -13,7 +13,7 @@ from p2pmem_protocol.envelope import Envelope
 from p2pmem_protocol.errors import MisuseError, P2pmemError
 from p2pmem_protocol.evidence import Evidence
 from p2pmem_protocol.hashing import keccak256
-from p2pmem_protocol.names import ADDRESS_BYTES, Address, AssetKey, GraphId, check_name, hex_id
+from p2pmem_protocol.names import ADDRESS_BYTES, Address, GraphId, hex_id
 from p2pmem_protocol.records import SealedRecord
 from p2pmem_protocol.roster import Header
 from p2pmem_protocol.trust import Floor, Line, TrustReport
@@ -27,7 +27,6 @@ from p2pmem.face import (
     DraftView,
     GraphView,
     JobView,
-    Layer,
     MemberView,
     QuotaView,
     SignerView,
@@ -36,25 +35,14 @@ from p2pmem.face import (
 from p2pmem.ledger.drafts import Draft
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
+from p2pmem.references import full_reference
 from p2pmem.services.chain_facts import ChainFacts
-from p2pmem.services.placing import layer_iri
+from p2pmem.services.placing import layer_of, newest_best_first, version_iri
 from p2pmem.store.query import AnswerKind, QueryAnswer
 from p2pmem.store.terms import to_oxigraph
 
 NEEDS_CHAIN: Final = ("anchor", "register", "attest")
 """Jobs that only a node with a chain does."""
-
-
-def parse_reference(reference: str, default_author: Address) -> tuple[AssetKey, int | None]:
-    """`<author>/<name>[@<version>]`, or `<name>[@<version>]` for an asset of one's own."""
-    plain, at, number = reference.strip().partition("@")
-    author, slash, name = plain.rpartition("/")
-    key = AssetKey(Address.parse(author) if slash else default_author, check_name(name))
-    if not at:
-        return key, None
-    if not number.isascii() or not number.isdigit() or len(number) > 10 or not 1 <= int(number) < 2**32:
-        raise MisuseError(f"{reference!r}: after @ comes a version number, such as @2")
-    return key, int(number)
 
 
 class Showing:
@@ -127,22 +115,24 @@ class Showing:
     def version(self, graph: LedgerGraph, asset: AssetView, view: VersionView, floor: Floor) -> face.VersionView:
         """One version as it stands at the instant of `asset`."""
         key = view.key
-        layer = Layer.PUBLISHED if view.published else Layer.SHARED
+        of_number = [other for other in asset.visible() if other.key.version == key.version]
+        is_best = view.key == min((*of_number, view), key=newest_best_first).key
         best = max((other.trust.level for other in asset.visible() if other.key.version < key.version), default=None)
         live = [record for record in self._records(graph, view) if asset.t_ms < record.ends_at_ms]
         return face.VersionView(
             graph=str(graph.name),
-            reference=f"{key.asset}@{key.version}",
-            iri=layer_iri(graph.name, layer, view),
+            reference=f"{key.asset}@{key.version}" if not view.conflict else full_reference(key),
+            iri=version_iri(graph.name, view, is_best=is_best),
             author=str(key.author),
             principal=str(view.principals[0]) if view.principals else str(key.author),
             author_label=graph.label_of(key.author) or self._delegated_label(live),
             name=key.name,
             version=key.version,
             root=hex_id(key.root),
+            seal=hex_id(key.seal),
             statements=view.leaves,
             subgraph=view.subgraph,
-            layer=layer,
+            layer=layer_of(view),
             expires_ms=view.lives_until_ms or 0,
             issued_ms=min((record.issued_at_ms for record in live), default=0),
             held=view.content_hash in graph.held,

@@ -11,7 +11,7 @@ from p2pmem_protocol.authoring import may_publish, may_share
 from p2pmem_protocol.bodies import Ack, Body, Propose
 from p2pmem_protocol.credential import ActFor, Carry, Right
 from p2pmem_protocol.envelope import NEVER, Unsigned
-from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.errors import MisuseError, counted
 from p2pmem_protocol.evidence import Decision, Endorse, Endorsement, Evidence, Method, Verdict
 from p2pmem_protocol.keys import SIGNATURE_BYTES
 from p2pmem_protocol.kinds import Kind
@@ -23,10 +23,11 @@ from p2pmem_protocol.view import AssetView, VersionView, asset_view
 from p2pmem.face import AgentView, MemberChange, NotFoundError, SignedView, SignRequest, SignView
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
+from p2pmem.references import full_reference
 from p2pmem.services.delegating import Delegating, rights_of, subject_of
 from p2pmem.services.drafting import Drafting, Reading
 from p2pmem.services.duties import PROMISE_MS
-from p2pmem.services.finding import check_one_content, endorsed_by, find_version
+from p2pmem.services.finding import check_one_seal, endorsed_by, find_version, reference_in
 from p2pmem.services.member_desk import MemberDesk, founding_of
 from p2pmem.services.membership import Membership
 from p2pmem.services.papers import LIFE_MS, OwnPapers
@@ -233,7 +234,8 @@ class SigningDesk:
         return self._statement(request.action, unsigned, told, finish)
 
     async def _propose(self, request: SignRequest, agent: Address) -> Statement:
-        graph, view = self._version(request, agent)
+        graph, asset, view = self._found_version(request, agent)
+        check_one_seal(asset, view, request.reference)
         now_ms = self._ledger.clock.now_ms()
         if graph.head is None or graph.head.quorum.is_none:
             raise MisuseError(f"{graph.name} has no quorum, so nothing can be verified in it")
@@ -241,7 +243,7 @@ class SigningDesk:
         until_ms = request.deadline_ms or now_ms + DEADLINE_DEFAULT_MS
         until_ms = min(until_ms, view.lives_until_ms or until_ms, now_ms + DEADLINE_MS_MAX)
         body = Propose(view.key, graph.head.quorum.id)
-        told = f"asks the verifiers about {reference_of(view.key)}"
+        told = f"asks the verifiers about {reference_in(graph, view.key)}"
         return self._enveloped(request, graph, agent, view, Kind.PROPOSE, body, until_ms, told)
 
     async def _retract(self, request: SignRequest, agent: Address) -> Statement:
@@ -313,10 +315,10 @@ class SigningDesk:
         graph, asset, view = self._found_version(request, agent)
         decision = Endorse.WITHDRAW if request.withdraw else Endorse.ENDORSE
         if decision is Endorse.WITHDRAW:
-            view = endorsed_by(graph, asset, view, agent)
+            view = endorsed_by(graph, asset, view, agent, request.reference)
         else:
             self._signing.check_right(graph, agent, Kind.ENDORSE)
-            check_one_content(asset, view)
+            check_one_seal(asset, view, request.reference)
             held_content(self._ledger, graph, view.key)
         return self._said(
             request,
@@ -326,7 +328,7 @@ class SigningDesk:
 
     async def _verdict(self, request: SignRequest, agent: Address) -> Statement:
         graph, asset, view = self._found_version(request, agent)
-        check_one_content(asset, view)
+        check_one_seal(asset, view, request.reference)
         if request.decision not in ("approve", "reject"):
             raise MisuseError(f"a verdict is approve or reject, not {request.decision[:20]!r}")
         if graph.head is None:
@@ -350,7 +352,8 @@ class SigningDesk:
             await self._outgoing.admit(Ready(Evidence.sign(said, handed)))
             return reference_of(view.key)
 
-        return Statement(request.action, said.signer, said.digest, said.typed_data(), finish)
+        word = f"{said.decision.name.lower()}s"
+        return Statement(request.action, said.signer, said.digest, said.typed_data(), finish, (_told(word, view),))
 
     # Credentials
 
@@ -415,3 +418,9 @@ class SigningDesk:
         if not view.is_visible:
             raise NotFoundError(f"{request.reference} is not in {graph.name}: it has expired, or was retracted")
         return graph, asset, view
+
+
+def _told(word: str, view: VersionView) -> str:
+    """What a wallet shows of a seal is a hash: this is what it seals."""
+    where = f"in the sub-graph {view.subgraph}" if view.subgraph else "in no sub-graph"
+    return f"{word} {full_reference(view.key)}: {counted(view.leaves, 'statement')} {where}"

@@ -12,10 +12,11 @@ from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from p2pmem_protocol.errors import lasting
-from p2pmem_protocol.names import Address
+from p2pmem_protocol.names import Address, VersionKey
 from p2pmem_protocol.roster import Access, Body, Limits, Member, Quorum, Quotas
 
 from p2pmem.face import ChangePreview, Difference, LimitsChange, MemberChange, NewMember
+from p2pmem.references import full_reference
 
 _Words: TypeAlias = Callable[[Any], Iterator[str]]
 
@@ -171,12 +172,20 @@ def _kept(before: tuple[bytes, ...] | None, after: tuple[bytes, ...]) -> Iterato
 
 
 def _certificates(before: tuple[Any, ...] | None, after: tuple[Any, ...]) -> Iterator[Difference]:
-    old, new = ({it.subject: it for it in certificates} for certificates in (before or (), after))
+    old, new = _by_subject(before or ()), _by_subject(after)
     for subject in sorted(old.keys() | new.keys()):
-        was, now = old.get(subject), new.get(subject)
+        was, now = old.get(subject, []), new.get(subject, [])
         if was != now:
-            what = f"{subject.asset}@{subject.version} kept as verified"
-            yield Difference(what, *("" if it is None else _shown("", it.quorum) for it in (was, now)))
+            what = f"{full_reference(subject)} kept as verified"
+            yield Difference(what, *(" and ".join(_shown("", it.quorum) for it in them) for them in (was, now)))
+
+
+def _by_subject(certificates: tuple[Any, ...]) -> dict[VersionKey, list[Any]]:
+    """There may be several of one version, under several quorums."""
+    found: dict[VersionKey, list[Any]] = {}
+    for it in certificates:
+        found.setdefault(it.subject, []).append(it)
+    return found
 
 
 _BODY: Final[dict[str, Callable[[Any, Any], Iterator[Difference]]]] = {

@@ -32,9 +32,11 @@ from p2pmem.face import (
 from p2pmem.ledger.drafts import Draft
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
+from p2pmem.references import full_reference
 from p2pmem.services.describing import read_lifecycle
 from p2pmem.services.duties import Duties, OpenReview
-from p2pmem.services.finding import newest_best_first
+from p2pmem.services.finding import reference_in
+from p2pmem.services.placing import newest_best_first
 from p2pmem.services.showing import Showing
 from p2pmem.work.reviewing import seal_problem
 
@@ -68,7 +70,7 @@ class TrustDesk:
             asked_until_ms=deadline(graph.set, view.key, asset.t_ms) or 0,
             signatures=tuple(self._signatures(graph, asset, view)),
             conflicts=tuple(
-                hex_id(other.key.root)
+                full_reference(other.key)
                 for other in asset.versions
                 if other.key.version == view.key.version and other.key != view.key
             ),
@@ -157,7 +159,12 @@ class TrustDesk:
             reference=str(key),
             steps=tuple(
                 HistoryStep(
-                    it.version, it.transition.value, str(it.agent), hex_id(it.root) if it.root else "", it.at_ms
+                    it.version,
+                    it.transition.value,
+                    str(it.agent),
+                    hex_id(it.root) if it.root else "",
+                    hex_id(it.seal) if it.seal else "",
+                    it.at_ms,
                 )
                 for it in steps
             ),
@@ -199,8 +206,9 @@ class TrustDesk:
         return ReviewView(
             id=review_id(it),
             graph=str(self._ledger.graph(it.graph).name),
-            reference=_reference(it.subject),
+            reference=reference_in(self._ledger.graph(it.graph), it.subject),
             root=hex_id(it.subject.root),
+            seal=hex_id(it.subject.seal),
             proposer=str(it.proposer),
             deadline_ms=it.deadline_ms,
             policy=self._duties.policy,
@@ -260,7 +268,7 @@ def _lines_of(content: bytes) -> set[str]:
 def review_id(it: OpenReview) -> str:
     """Of one version in one graph: the same content under another name, or by another author, is another review."""
     key = it.subject
-    version = f"{it.graph.hex()} {key.asset}@{key.version} {key.root.hex()}"
+    version = f"{it.graph.hex()} {key.asset}@{key.version} {key.root.hex()} {key.seal.hex()}"
     return f"{keccak256(version.encode()).hex()}.{it.verifier}"
 
 

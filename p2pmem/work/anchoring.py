@@ -21,7 +21,7 @@ from p2pmem_protocol.bodies import Anchor, AnchoredAsset
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.limits import ANCHOR_ASSETS_MAX
 from p2pmem_protocol.merkle import Tree
-from p2pmem_protocol.names import Address, GraphId, VersionKey
+from p2pmem_protocol.names import Address, GraphId
 from p2pmem_protocol.view import Anchored
 
 from p2pmem.ledger.graph import LedgerGraph
@@ -30,7 +30,7 @@ from p2pmem.services.chain_facts import ChainFacts
 from p2pmem.services.signing import Signing
 from p2pmem.work.outgoing import RETRY, Outgoing, Ready, classify_error
 from p2pmem.work.transacting import NO_HASH, OnChain, transact
-from p2pmem.work.verifying import SubjectArgs, seal_digest, version_view
+from p2pmem.work.verifying import SubjectArgs, version_view
 
 if TYPE_CHECKING:
     from p2pmem.chain.seam import Chain
@@ -48,10 +48,9 @@ class AnchorArgs:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """The batch, once and for all: versions with their seal digests, in the order of the tree."""
+    """The batch, once and for all: versions, in the order of the tree of their seals."""
 
     versions: list[SubjectArgs]
-    digests: list[bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,7 @@ class AnchoringJobs:
         batch = await ctx.step("collect", lambda: self._collect(graph), returns=Collected)
         if not batch.versions:
             return AnchorResult(bytes(32), 0, NO_HASH, 0)
-        tree = Tree.of_values(batch.digests)
+        tree = Tree.of_values([version.seal for version in batch.versions])
 
         async def found() -> OnChain | None:
             fact = await self._chain.anchored(tree.root)
@@ -109,14 +108,9 @@ class AnchoringJobs:
 
     def _collect(self, graph: LedgerGraph) -> Collected:
         now_ms = self._ledger.clock.now_ms()
-        versions: list[VersionKey] = []
-        digests: list[bytes] = []
-        for key in self._facts.unanchored(graph)[:ANCHOR_ASSETS_MAX]:
-            view = version_view(graph, key, now_ms)
-            if view is not None and view.published:
-                versions.append(key)
-                digests.append(seal_digest(self._ledger, graph, view))
-        return Collected([SubjectArgs.of(graph.id, key) for key in versions], digests)
+        wanted = self._facts.unanchored(graph)[:ANCHOR_ASSETS_MAX]
+        views = [view for key in wanted if (view := version_view(graph, key, now_ms)) is not None and view.published]
+        return Collected([SubjectArgs.of(graph.id, view.key) for view in views])
 
     async def _admit(
         self,

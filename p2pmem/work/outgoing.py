@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import trio
 from p2pmem_jobs import Context, ErrorClass, JobRecord, RetryPolicy, Submission, classify
@@ -12,14 +12,12 @@ from p2pmem_protocol.content import Content
 from p2pmem_protocol.envelope import Item
 from p2pmem_protocol.errors import BugError, MisuseError, OutsideError, Reason, RefusedError
 from p2pmem_protocol.evidence import Evidence
-from p2pmem_protocol.names import AssetKey, GraphId
 from p2pmem_protocol.records import evidence_record
 
 from p2pmem.exchange.holdings import OWN
 from p2pmem.ledger.admission import Admission
 from p2pmem.ledger.batch import Batch
 from p2pmem.ledger.ledger import Ledger
-from p2pmem.ledger.lifecycle import Transition
 from p2pmem.services.rights import no_right
 
 RETRY = RetryPolicy(first_s=0.5, cap_s=60.0)
@@ -47,7 +45,6 @@ class Ready:
     item: Item
     content: Content | None = None
     rows: Callable[[sqlite3.Connection], object] | None = None
-    steps: tuple[tuple[GraphId, AssetKey, int, Transition, bytes | None], ...] = field(default=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +134,6 @@ class Outgoing:
             if before is None:
                 raise self._error_of(ready.item, refused) from refused
             stands = before
-        for graph, key, version, transition, root in ready.steps:
-            batch.step(graph, key, version, transition, key.author, root)
         return Taken(self._ledger, ready, batch, stands)
 
     async def admit(self, ready: Ready) -> None:

@@ -161,7 +161,7 @@ class RegisteringJobs:
         graph = self._ledger.graph(GraphId(args.subject.graph))
         key = args.subject.key
         certificate = self._certificate(graph, key)
-        subject = Subject(graph.id, key.name, key.version, key.root, bytes(key.author))
+        subject = Subject(graph.id, key.name, key.version, key.root, key.seal, bytes(key.author))
         approvals = [
             Approval(bytes(it.signer), int(it.method), keccak256(it.reason.encode()), evidence.signature)
             for evidence in certificate.verdicts

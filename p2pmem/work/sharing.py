@@ -26,6 +26,7 @@ from p2pmem.ledger.batch import Batch, Delta
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.ledger.lifecycle import Transition
+from p2pmem.references import Reference, full_reference
 from p2pmem.services.chain_facts import ChainFacts
 from p2pmem.services.drafting import Drafting, Ready as Sealed
 from p2pmem.services.signing import Signing
@@ -61,13 +62,18 @@ class PublishArgs:
 
 @dataclass(frozen=True, slots=True)
 class SharedResult:
-    """What was shared: version, root and the end of its life (0: none)."""
+    """What was shared: version, root, digest of the seal, and the end of its life (0: none)."""
 
     reference: str
     version: int
     root: bytes
+    seal: bytes
     envelope: bytes
     expires_ms: int
+
+    @classmethod
+    def of(cls, key: VersionKey, envelope: bytes, expires_ms: int) -> SharedResult:
+        return cls(str(key.asset), key.version, key.root, key.seal, envelope, expires_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +83,7 @@ class PublishedResult:
     reference: str
     version: int
     root: bytes
+    seal: bytes
     envelope: bytes
     acks: int
     transaction: bytes | None
@@ -131,7 +138,7 @@ class SharingJobs:
         done = await self._outgoing.admit_step(
             ctx, "admit", lambda: self._signed(graph, key, sealed, Kind.SHARE, expires_ms)
         )
-        return SharedResult(str(key), sealed.own.version, sealed.own.root, done.id, expires_ms)
+        return SharedResult.of(sealed.own.seal.seal.key, done.id, expires_ms)
 
     async def share_at_once(self, args: ShareArgs, new: NewContent | None = None) -> JobRecord:
         """A share that has nothing to wait for: seal, envelope, move and the job that tells of it in one transaction.
@@ -163,7 +170,7 @@ class SharingJobs:
 
         def write(connection: sqlite3.Connection) -> tuple[InSet, JobRecord]:
             in_set = taken.write(connection)
-            result = SharedResult(str(key), sealed.own.version, sealed.own.root, in_set.id, expires_ms)
+            result = SharedResult.of(sealed.own.seal.seal.key, in_set.id, expires_ms)
             return in_set, submission.insert_done(connection, result)
 
         def after(done: tuple[InSet, JobRecord]) -> None:
@@ -183,7 +190,7 @@ class SharingJobs:
         """The result again after a crash between the step and the end of the job."""
         version = self._version_said(graph, key, envelope)
         record = graph.set.record(envelope)
-        return SharedResult(str(key), version.version, version.root, envelope, record.ends_at_ms if record else 0)
+        return SharedResult.of(version, envelope, record.ends_at_ms if record else 0)
 
     def _version_said(self, graph: LedgerGraph, key: AssetKey, envelope: bytes) -> VersionKey:
         """The version that an envelope of ours shared or published: there may be newer ones since."""
@@ -192,7 +199,7 @@ class SharingJobs:
             return record.key
         own = self._drafting.latest_own(graph.id, key)  # the envelope is gone: all that is known is what was sealed
         assert own is not None
-        return VersionKey(key.author, key.name, own.version, own.root)
+        return own.seal.seal.key
 
     def expiry(self, graph: LedgerGraph, ttl_ms: int | None) -> int:
         """When what is shared now ends. Raises `MisuseError` for a life that the graph does not allow."""
@@ -216,16 +223,19 @@ class SharingJobs:
         if self._facts.anchors(graph):
             self._facts.want_anchor(graph, version)
 
-    async def check_publish(self, graph: LedgerGraph, key: AssetKey, number: int | None) -> None:
-        """Raises a `MisuseError` for what cannot be published as it is now: before there is a job that would fail.
-
-        `number` is the version that is meant, None for whichever it would be.
-        """
+    async def check_publish(self, graph: LedgerGraph, named: Reference) -> None:
+        """Raises a `MisuseError` for what cannot be published as it is now: before there is a job that would fail."""
+        key = named.key
         sealed = await self._drafting.ready(graph, key)
-        if number not in (None, sealed.own.version):
+        if named.number not in (None, sealed.own.version):
             raise MisuseError(
-                f"what would be published is version {sealed.own.version} of {key.name}, not {number}: an earlier one "
-                "cannot be any more, and a draft goes before what was shared"
+                f"what would be published is version {sealed.own.version} of {key.name}, not {named.number}: an "
+                "earlier one cannot be any more, and a draft goes before what was shared"
+            )
+        if not named.names(sealed.own.seal.seal.key):
+            raise MisuseError(
+                f"what would be published is {full_reference(sealed.own.seal.seal.key)}: another seal that was let go "
+                "as that version cannot be"
             )
         may_publish(asset_view(graph.set, key, self._ledger.clock.now_ms()), sealed.own.seal.seal)
 
@@ -246,12 +256,12 @@ class SharingJobs:
             done = await self._outgoing.admit_step(
                 ctx, "admit", lambda: self._signed(graph, key, sealed, Kind.PUBLISH, 0)
             )
-            version = VersionKey(key.author, key.name, own.version, own.root)
+            version = own.seal.seal.key
         await self._wait_acks(ctx, graph, version, done.id)
         transaction, block = await self._wait_anchored(ctx, graph, version)
         await self._finalize(ctx, graph, version)
         acks = len(copies(graph.set, version.root, self._ledger.clock.now_ms()))
-        return PublishedResult(str(key), version.version, version.root, done.id, acks, transaction, block)
+        return PublishedResult(str(key), version.version, version.root, version.seal, done.id, acks, transaction, block)
 
     async def _wait_acks(self, ctx: Context, graph: LedgerGraph, version: VersionKey, publish: bytes) -> None:
         """Wait for promises, unless nobody gives one any more: raises `MisuseError` for what was taken back."""
@@ -296,7 +306,7 @@ class SharingJobs:
 
     async def _finalize(self, ctx: Context, graph: LedgerGraph, version: VersionKey) -> None:
         batch = Batch(self._ledger.clock.now_ms(), OWN)
-        batch.step(graph.id, version.asset, version.version, Transition.FINALIZE, version.author, version.root)
+        batch.sealed_step(graph.id, version, Transition.FINALIZE)
         batch.event(graph.id, "finalized", [version.asset])
         await ctx.step_rows(
             "finalize",

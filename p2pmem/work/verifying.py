@@ -22,7 +22,6 @@ from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.limits import DAY_MS, DEADLINE_MS_MAX
 from p2pmem_protocol.names import Address, AssetKey, GraphId, VersionKey
 from p2pmem_protocol.records import ProposeRecord
-from p2pmem_protocol.seal import Seal
 from p2pmem_protocol.trust import Line, Trust, TrustReport
 from p2pmem_protocol.view import VersionView, asset_view
 
@@ -46,14 +45,15 @@ class SubjectArgs:
     name: str
     version: int
     root: bytes
+    seal: bytes
 
     @property
     def key(self) -> VersionKey:
-        return VersionKey(Address(self.author), self.name, self.version, self.root)
+        return VersionKey(Address(self.author), self.name, self.version, self.root, self.seal)
 
     @classmethod
     def of(cls, graph: GraphId, key: VersionKey) -> SubjectArgs:
-        return cls(graph, bytes(key.author), key.name, key.version, key.root)
+        return cls(graph, *key.fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,15 +233,6 @@ class VerifyingJobs:
 def version_view(graph: LedgerGraph, key: VersionKey, now_ms: int) -> VersionView | None:
     """One version as it is now, or None when nothing of it is live."""
     return asset_view(graph.set, key.asset, now_ms).version(key)
-
-
-def seal_digest(ledger: Ledger, graph: LedgerGraph, view: VersionView) -> bytes:
-    """The digest that the author sealed: the leaf of this version in an anchored batch."""
-    key = view.key
-    seal = Seal(
-        ledger.network, graph.id, view.subgraph, key.name, key.version, key.root, view.leaves, view.previous, key.author
-    )
-    return seal.digest
 
 
 def held_content(ledger: Ledger, graph: LedgerGraph, key: VersionKey) -> bytes:

@@ -77,44 +77,44 @@ class Version:
 
 
 class Asset:
-    """A knowledge asset: its versions by number and root. Like `Version`, it makes a dictionary for the second only."""
+    """A knowledge asset: its versions. Like `Version`, it makes a dictionary for the second only."""
 
     __slots__ = ("_many", "_one", "key")
 
     def __init__(self, key: AssetKey) -> None:
         self.key = key
         self._one: Version | None = None
-        self._many: dict[tuple[int, bytes], Version] | None = None
+        self._many: dict[VersionKey, Version] | None = None
 
     @property
     def versions(self) -> Collection[Version]:
-        """Every version and root that is known, in no order."""
+        """Every version that is known, of a number every seal, in no order."""
         if self._many is not None:
             return self._many.values()
         return () if self._one is None else (self._one,)
 
     def get(self, key: VersionKey) -> Version | None:
         if self._many is not None:
-            return self._many.get((key.version, key.root))
+            return self._many.get(key)
         return self._one if self._one is not None and self._one.key == key else None
 
     def add(self, version: Version) -> None:
         if self._many is None and self._one is None:
             self._one = version
         elif self._many is not None:
-            self._many[version.key.version, version.key.root] = version
+            self._many[version.key] = version
         elif self._one is not None:
-            self._many = {(each.key.version, each.key.root): each for each in (self._one, version)}
+            self._many = {each.key: each for each in (self._one, version)}
             self._one = None
 
     def discard(self, version: Version) -> None:
         if self._many is not None:
-            self._many.pop((version.key.version, version.key.root), None)
+            self._many.pop(version.key, None)
         elif self._one is version:
             self._one = None
 
     def numbered(self, number: int) -> list[Version]:
-        """Every root that is known of one version number."""
+        """Every seal that is known of one version number."""
         return [version for version in self.versions if version.key.version == number]
 
 

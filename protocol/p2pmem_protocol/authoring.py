@@ -22,8 +22,8 @@ class StaleVersionError(AuthoringError):
     """The seal does not follow the latest version: somebody, perhaps another node of this agent, was faster."""
 
 
-class OtherRootError(AuthoringError):
-    """Another content of this version is shared or published already; to sign this one would be a conflict."""
+class OtherSealError(AuthoringError):
+    """Another seal of this version is shared or published already; to sign for this one would be a conflict."""
 
 
 class RetractedVersionError(AuthoringError):
@@ -90,7 +90,8 @@ def _check_version(view: AssetView, seal: Seal) -> None:
     same = [version for version in view.versions if version.key.version == seal.version]
     _check_retracted(same)
     if same:
-        raise OtherRootError(f"version {seal.version} of {seal.name} has other content already; seal the next version")
+        what = "was sealed otherwise" if any(it.key.root == seal.root for it in same) else "has other content"
+        raise OtherSealError(f"version {seal.version} of {seal.name} {what} already; seal the next version")
     highest = max((version.key.version for version in view.versions), default=0)
     if seal.version < highest:
         raise StaleVersionError(f"version {highest} of {seal.name} is known already; version {seal.version} comes late")

@@ -165,16 +165,6 @@ class Retract:
         return retract
 
 
-def _subject_to_fields(subject: VersionKey) -> dict[int, Value]:
-    return {0: bytes(subject.author), 1: subject.name, 2: subject.version, 3: subject.root}
-
-
-def _subject_from(reader: Reader) -> VersionKey:
-    return VersionKey(
-        reader.address(0), reader.name(1, NAME_CHARS_MAX, check_name), reader.uint(2, UINT32_MAX, 1), reader.hash(3)
-    )
-
-
 @dataclass(frozen=True)
 class Propose:
     """Please verify this version. The envelope's expiry is the deadline (rule A2)."""
@@ -183,12 +173,12 @@ class Propose:
     quorum: bytes
 
     def to_value(self) -> dict[int, Value]:
-        return _subject_to_fields(self.subject) | {4: self.quorum}
+        return dict(enumerate((*self.subject.fields, self.quorum)))
 
     @classmethod
     def from_value(cls, value: Value, context: Context) -> Propose:
         reader = Reader(value, "a proposal")
-        propose = cls(_subject_from(reader), reader.hash(4))
+        propose = cls(reader.version(0), reader.hash(5))
         reader.end()
         return propose
 
@@ -218,12 +208,13 @@ class AnchoredAsset:
     proof: tuple[bytes, ...]
 
     def to_value(self) -> dict[int, Value]:
-        return _subject_to_fields(self.subject) | {4: list(self.proof)}
+        proof: list[Value] = [*self.proof]
+        return dict(enumerate((*self.subject.fields, proof)))
 
     @classmethod
     def from_value(cls, value: Value) -> AnchoredAsset:
         reader = Reader(value, "an anchored asset")
-        asset = cls(_subject_from(reader), reader.hashes(4, PROOF_HASHES_MAX))
+        asset = cls(reader.version(0), reader.hashes(5, PROOF_HASHES_MAX))
         reader.end()
         return asset
 

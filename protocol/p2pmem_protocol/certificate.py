@@ -28,7 +28,7 @@ from p2pmem_protocol.heads import HeadChain, check_child
 from p2pmem_protocol.limits import SLUG_CHARS_MAX, UINT32_MAX, VERIFIERS_MAX
 from p2pmem_protocol.names import Address, GraphName, NetworkId, VersionKey, check_slug
 from p2pmem_protocol.roster import Quorum, Roster, SignedHeader
-from p2pmem_protocol.seal import SignedSeal
+from p2pmem_protocol.seal import Seal, SignedSeal
 
 FORMAT: Final = 1
 HEADERS_MAX: Final = 10_000
@@ -41,12 +41,15 @@ class CertificateStatement:
 
     network: NetworkId
     graph: GraphName
-    subject: VersionKey
-    seal_digest: bytes
+    seal: Seal
     quorum: Quorum
     n: int
     as_of: SignedHeader = field(compare=False)
     approvals: tuple[tuple[Address, Method], ...] = field(compare=False)
+
+    @property
+    def subject(self) -> VersionKey:
+        return self.seal.key
 
     @property
     def shown(self) -> str:
@@ -91,9 +94,7 @@ class Certificate:
         self._check_headers()
         approvals = self._check_verdicts()
         n = sum(verifier != seal.author for verifier in self.quorum.verifiers)
-        return CertificateStatement(
-            self.network, self.graph, seal.key, seal.digest, self.quorum, n, self.headers[-1], approvals
-        )
+        return CertificateStatement(self.network, self.graph, seal, self.quorum, n, self.headers[-1], approvals)
 
     def _check_quorum(self) -> None:
         if self.quorum.is_none or self.quorum.graph != self.graph.id:
@@ -125,7 +126,7 @@ class Certificate:
             if not isinstance(it, Verdict) or it.decision is not Decision.APPROVE:
                 raise RefusedError(Reason.BAD_FIELD, "a verdict of a certificate is not an approval")
             if it.network != self.network or it.graph != self.graph.id or it.subject != self.subject:
-                raise RefusedError(Reason.BAD_FIELD, "a verdict about something else than the sealed version")
+                raise RefusedError(Reason.BAD_FIELD, "a verdict about something else than this seal")
             if (
                 it.quorum != self.quorum.id
                 or it.signer not in self.quorum.verifiers

@@ -133,12 +133,12 @@ class Struct(Enum):
         "uint64 expiresAt,bytes body)"
     )
     ENDORSEMENT = _struct(
-        "Endorsement(bytes32 graph,string asset,uint32 version,bytes32 root,address author,uint8 decision,"
-        "string reason,address signer)"
+        "Endorsement(bytes32 graph,string asset,uint32 version,bytes32 root,bytes32 seal,address author,"
+        "uint8 decision,string reason,address signer)"
     )
     VERDICT = _struct(
-        "Verdict(bytes32 graph,bytes32 quorum,string asset,uint32 version,bytes32 root,address author,uint8 decision,"
-        "uint8 method,bytes32 reason,address signer)"
+        "Verdict(bytes32 graph,bytes32 quorum,string asset,uint32 version,bytes32 root,bytes32 seal,address author,"
+        "uint8 decision,uint8 method,bytes32 reason,address signer)"
     )
     ROSTER = _struct(
         "Roster(bytes32 graph,uint32 version,uint32 term,bytes32 parent,uint32 parentTerm,address owner,bytes32 quorum,"

@@ -2,6 +2,10 @@
 
 Its signature is the signer's EIP-712 signature of the statement itself, its id the statement's digest. It has no expiry
 and is charged to no quota: it is in the set exactly while a share or publish of its subject is.
+
+It names the seal and not the root alone: what else the author seals over the same content, in another sub-graph or
+after another version, has none of it. The root is there because people compare roots; one that is not that of the seal
+makes a subject that nobody ever holds.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from p2pmem_protocol.fields import Reader
 from p2pmem_protocol.hashing import HASH_BYTES, keccak256
 from p2pmem_protocol.keys import SIGNATURE_BYTES, Signer, check_signed_by
 from p2pmem_protocol.kinds import Kind
-from p2pmem_protocol.limits import NAME_CHARS_MAX, REASON_CHARS_MAX, UINT32_MAX
+from p2pmem_protocol.limits import REASON_CHARS_MAX, UINT32_MAX
 from p2pmem_protocol.names import Address, GraphId, NetworkId, VersionKey, check_name
 
 FORMAT: Final = 1
@@ -74,6 +78,7 @@ class Endorsement:
             "asset": self.subject.name,
             "version": self.subject.version,
             "root": self.subject.root,
+            "seal": self.subject.seal,
             "author": self.subject.author,
             "decision": int(self.decision),
             "reason": self.reason,
@@ -118,6 +123,7 @@ class Verdict:
             "asset": self.subject.name,
             "version": self.subject.version,
             "root": self.subject.root,
+            "seal": self.subject.seal,
             "author": self.subject.author,
             "decision": int(self.decision),
             "method": int(self.method),
@@ -189,16 +195,13 @@ class Evidence:
             2: it.graph,
             3: int(it.kind),
             4: bytes(it.signer),
-            5: bytes(it.subject.author),
-            6: it.subject.name,
-            7: it.subject.version,
-            8: it.subject.root,
-            9: int(it.decision),
-            10: it.reason,
-            11: self.signature,
+            **dict(enumerate(it.subject.fields, 5)),
+            10: int(it.decision),
+            11: it.reason,
+            12: self.signature,
         }
         if isinstance(it, Verdict):
-            fields |= {12: it.quorum, 13: int(it.method)}
+            fields |= {13: it.quorum, 14: int(it.method)}
         return fields
 
     @classmethod
@@ -215,18 +218,16 @@ class Evidence:
         graph = GraphId(reader.hash(2))
         kind = Kind(reader.uint(3, max(Kind), min(Kind)))
         signer = reader.address(4)
-        subject = VersionKey(
-            reader.address(5), reader.name(6, NAME_CHARS_MAX, check_name), reader.uint(7, UINT32_MAX, 1), reader.hash(8)
-        )
-        decision = reader.uint(9, 2, 1)
-        reason = reader.text(10, REASON_CHARS_MAX)
-        signature = reader.raw(11, SIGNATURE_BYTES, SIGNATURE_BYTES)
+        subject = reader.version(5)
+        decision = reader.uint(10, 2, 1)
+        reason = reader.text(11, REASON_CHARS_MAX)
+        signature = reader.raw(12, SIGNATURE_BYTES, SIGNATURE_BYTES)
         statement: Statement
         if kind is Kind.ENDORSE:
             statement = Endorsement(network, graph, subject, Endorse(decision), reason, signer)
         elif kind is Kind.VERDICT:
-            quorum = reader.hash(12)
-            method = Method(reader.uint(13, max(Method), min(Method)))
+            quorum = reader.hash(13)
+            method = Method(reader.uint(14, max(Method), min(Method)))
             statement = Verdict(network, graph, quorum, subject, Decision(decision), method, reason, signer)
         else:
             raise RefusedError(Reason.BAD_SHAPE, f"{kind.word} is not evidence")
@@ -238,7 +239,7 @@ def _check_subject(subject: VersionKey, reason: str) -> None:
     check_name(subject.name)
     if not 1 <= subject.version <= UINT32_MAX:
         raise MisuseError(f"version {subject.version} is not from 1 to {UINT32_MAX}")
-    if len(subject.root) != HASH_BYTES:
-        raise MisuseError(f"a root is {HASH_BYTES} bytes")
+    if len(subject.root) != HASH_BYTES or len(subject.seal) != HASH_BYTES:
+        raise MisuseError(f"a root and the digest of a seal are {HASH_BYTES} bytes each")
     if len(reason) > REASON_CHARS_MAX:
         raise MisuseError(f"a reason has at most {REASON_CHARS_MAX} characters, this one {len(reason)}")

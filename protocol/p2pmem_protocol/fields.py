@@ -12,7 +12,8 @@ from typing import Final
 from p2pmem_protocol.cbor import Value
 from p2pmem_protocol.errors import MisuseError, Reason, RefusedError
 from p2pmem_protocol.hashing import HASH_BYTES
-from p2pmem_protocol.names import ADDRESS_BYTES, Address
+from p2pmem_protocol.limits import NAME_CHARS_MAX, UINT32_MAX
+from p2pmem_protocol.names import ADDRESS_BYTES, Address, VersionKey, check_name
 
 _INTEGERS: Final = frozenset((int,))
 
@@ -78,6 +79,16 @@ class Reader:
             return check(text)
         except MisuseError as error:
             raise RefusedError(Reason.BAD_NAME, f"field {key} of {self._what}: {error}") from None
+
+    def version(self, first: int) -> VersionKey:
+        """A version that something is said about, in five fields from `first`: see `VersionKey.fields`."""
+        return VersionKey(
+            self.address(first),
+            self.name(first + 1, NAME_CHARS_MAX, check_name),
+            self.uint(first + 2, UINT32_MAX, 1),
+            self.hash(first + 3),
+            self.hash(first + 4),
+        )
 
     def boolean(self, key: int) -> bool:
         value = self._take(key)

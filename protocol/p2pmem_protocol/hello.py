@@ -36,16 +36,16 @@ from p2pmem_protocol.limits import (
 )
 from p2pmem_protocol.names import Address, NetworkId
 
-PROTOCOL_VERSION: Final = 1
+PROTOCOL_VERSION: Final = 2
 HELLO_MS_MAX: Final = 5 * SECOND_MS
 HELLO_BYTES_MAX: Final = 64 * 1024
 AGENTS_MAX: Final = 64
 KINDS_MAX: Final = 256
 
-MEMBER_PROTOCOL: Final = "/p2pmem/member/1"
-SYNC_PROTOCOL: Final = "/p2pmem/sync/1"
-JOIN_PROTOCOL: Final = "/p2pmem/join/1"
-RELAY_PROTOCOL: Final = "/p2pmem/join-for/1"
+MEMBER_PROTOCOL: Final = "/p2pmem/member/2"
+SYNC_PROTOCOL: Final = "/p2pmem/sync/2"
+JOIN_PROTOCOL: Final = "/p2pmem/join/2"
+RELAY_PROTOCOL: Final = "/p2pmem/join-for/2"
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,7 +217,7 @@ class Holdings:
             heappush(self._expiries, (record.ends_at_ms, record.id))
         if isinstance(record, SealedRecord):
             key = record.key
-            version = self._version_of(VersionKey(record.author, key.name, key.version, key.root))
+            version = self._version_of(VersionKey(record.author, key.name, key.version, key.root, key.seal))
             record.key = version.key
             version.add_sealed(record)
 

@@ -199,20 +199,26 @@ class AssetKey:
 
 @dataclass(frozen=True, slots=True, order=True)
 class VersionKey:
-    """One sealed version. Evidence, anchors and lookups by root always carry all four: equal content by two authors
-    has one root."""
+    """One sealed version: whatever is said about it names all five. Equal content by two authors has one root, and an
+    author may seal one root twice, in another sub-graph say: then only the digest of the seal tells which is meant."""
 
     author: Address
     name: str
     version: int
     root: bytes
+    seal: bytes
 
     @property
     def asset(self) -> AssetKey:
         return AssetKey(self.author, self.name)
 
+    @property
+    def fields(self) -> tuple[bytes, str, int, bytes, bytes]:
+        """As the wire has them, in this order."""
+        return (bytes(self.author), self.name, self.version, self.root, self.seal)
+
     def __str__(self) -> str:
-        return f"{self.author}/{self.name} v{self.version} {hex_id(self.root)[:10]}"
+        return f"{self.author}/{self.name} v{self.version} root {hex_id(self.root)[:10]} seal {hex_id(self.seal)[:10]}"
 
 
 def hex_id(raw: bytes) -> str:

@@ -18,9 +18,9 @@ from p2pmem_protocol.records import Record, SealedRecord, State
 from p2pmem_protocol.seal import NO_PREVIOUS
 
 _FORMAT: Final = 1
-# Format, author, principal, serial, rights, issued, ends, charge, version, root, leaves, previous, content hash and
-# length, length of the name in bytes; then the name and the sub-graph.
-_FIELDS: Final = Struct(">B20s20sQIQQQI32sI32s32sQH")
+# Format, author, principal, serial, rights, issued, ends, charge, version, root, seal, leaves, previous, content hash
+# and length, length of the name in bytes; then the name and the sub-graph.
+_FIELDS: Final = Struct(">B20s20sQIQQQI32s32sI32s32sQH")
 
 
 def to_bytes(record: Record) -> bytes | None:
@@ -40,6 +40,7 @@ def to_bytes(record: Record) -> bytes | None:
         record.charge_bytes,
         key.version,
         key.root,
+        key.seal,
         record.leaves,
         record.previous,
         record.content_hash,
@@ -71,6 +72,7 @@ class RecordReader:
                 charge_bytes,
                 version,
                 root,
+                seal,
                 leaves,
                 previous,
                 content_hash,
@@ -95,7 +97,7 @@ class RecordReader:
             charge_bytes,
             State.NEW,
             0,
-            VersionKey(author, data[_FIELDS.size : name_end].decode(), version, root),
+            VersionKey(author, data[_FIELDS.size : name_end].decode(), version, root, seal),
             self._subgraph(data[name_end:]),
             leaves,
             NO_PREVIOUS if previous == ZERO_HASH else previous,

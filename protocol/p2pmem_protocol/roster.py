@@ -31,7 +31,6 @@ from p2pmem_protocol.limits import (
     KEPT_IDS_MAX,
     LABEL_CHARS_MAX,
     MEMBERS_MAX,
-    NAME_CHARS_MAX,
     QUOTA_CUTS,
     QUOTA_DURABLE_ITEMS,
     QUOTA_LIVE_BYTES,
@@ -53,7 +52,6 @@ from p2pmem_protocol.names import (
     GraphName,
     NetworkId,
     VersionKey,
-    check_name,
     check_slug,
 )
 
@@ -237,19 +235,14 @@ class KeptCertificate:
     verdicts: tuple[bytes, ...]
 
     def to_value(self) -> list[Value]:
-        it = self.subject
-        return [
-            bytes(it.author), it.name, it.version, it.root, self.quorum.to_value(), list(self.verdicts)
-        ]  # fmt: skip
+        return [*self.subject.fields, self.quorum.to_value(), list(self.verdicts)]
 
     @classmethod
     def from_value(cls, value: Value, graph: GraphId) -> KeptCertificate:
-        reader = Reader.of_list(value, 6, "a kept certificate")
-        subject = VersionKey(
-            reader.address(0), reader.name(1, NAME_CHARS_MAX, check_name), reader.uint(2, UINT32_MAX, 1), reader.hash(3)
-        )
-        quorum = Quorum.from_value(reader.nested(4), graph)
-        verdicts = reader.sorted_hashes(5, VERIFIERS_MAX)
+        reader = Reader.of_list(value, 7, "a kept certificate")
+        subject = reader.version(0)
+        quorum = Quorum.from_value(reader.nested(5), graph)
+        verdicts = reader.sorted_hashes(6, VERIFIERS_MAX)
         if quorum.is_none or len(verdicts) != quorum.m:
             raise RefusedError(Reason.BAD_FIELD, f"a kept certificate lists {quorum.m} verdicts, not {len(verdicts)}")
         return cls(subject, quorum, verdicts)

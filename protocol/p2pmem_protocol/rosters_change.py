@@ -21,9 +21,10 @@ from typing import TypeAlias
 from p2pmem_protocol.errors import BugError, MisuseError, Reason, RefusedError, counted
 from p2pmem_protocol.graphset import GraphSet
 from p2pmem_protocol.keys import Signer
+from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.limits import CERTIFICATES_KEPT_MAX, KEPT_IDS_MAX, LABEL_CHARS_MAX, UINT32_MAX
 from p2pmem_protocol.names import Address, VersionKey
-from p2pmem_protocol.records import EvidenceRecord, State
+from p2pmem_protocol.records import EvidenceRecord
 from p2pmem_protocol.rights import Rights
 from p2pmem_protocol.roster import (
     Access,
@@ -37,7 +38,7 @@ from p2pmem_protocol.roster import (
     Roster,
     sign_roster,
 )
-from p2pmem_protocol.trust import Trust
+from p2pmem_protocol.trust import assess, greatest_first, is_complete
 from p2pmem_protocol.view import asset_view
 
 
@@ -362,36 +363,25 @@ class _Listing:
             subjects.update(record.subject for record in self.graph_set.records() if isinstance(record, EvidenceRecord))
         for subject in sorted(subjects - self.dropped):
             certificate = self._certificate(subject, changes)
-            if certificate is not None and not self._rests_on_mistrusted(certificate):
+            if certificate is not None:
                 yield certificate
 
     def _certificate(self, subject: VersionKey, changes: bool) -> KeptCertificate | None:
-        view = asset_view(self.graph_set, subject.asset, self.now_ms)
-        version = next((each for each in view.versions if each.key == subject), None)
-        if version is None or version.hidden_by is not None:
+        """Of what is complete without whom is mistrusted, that of the greatest M: a reader may ask for so much."""
+        view = asset_view(self.graph_set, subject.asset, self.now_ms).version(subject)
+        version, rights = self.graph_set.version(subject), self.graph_set.rights
+        if view is None or view.hidden_by is not None or version is None or rights is None:
             return None
-        report = version.trust
-        if report.certificate is not None:
-            return report.certificate
-        if report.level is not Trust.CONSENSUS_VERIFIED or report.quorum is None:
-            return None
-        if not changes:
-            rights = self.graph_set.rights
-            listed = rights.certificates.get(subject, ()) if rights is not None else ()
-            return listed[0] if listed and all(self._in_set(each) for each in listed[0].verdicts) else None
-        trusted = [line for line in report.approvals if line.signer not in self.mistrusted]
-        if len(trusted) < report.m:
-            return None
-        return KeptCertificate(subject, report.quorum, tuple(sorted(line.id for line in trusted[: report.m])))
-
-    def _in_set(self, item_id: bytes) -> bool:
-        return self.graph_set.state_of(item_id) is State.IN
-
-    def _rests_on_mistrusted(self, certificate: KeptCertificate) -> bool:
-        return any(
-            record is not None and record.author in self.mistrusted
-            for record in map(self.graph_set.record, certificate.verdicts)
-        )
+        barred = view.trust.barred
+        trusted = [it for it in version.evidence_in_set() if it.author not in self.mistrusted]
+        verdicts = [it for it in trusted if it.kind is Kind.VERDICT]
+        found = [it for it in rights.certificates.get(subject, ()) if is_complete(it, verdicts, barred)]
+        quorum = self.head.quorum
+        approvals = assess(subject, verdicts, principals=barred, quorum=quorum).approvals
+        if changes and 0 < quorum.m <= len(approvals):
+            ids = tuple(sorted(line.id for line in approvals[: quorum.m]))
+            found.append(KeptCertificate(subject, quorum, ids))
+        return min(found, key=greatest_first, default=None)
 
 
 def _unsigned(head: Roster, body: Body, owner: Address) -> Roster:

@@ -54,7 +54,7 @@ class Seal:
 
     @property
     def key(self) -> VersionKey:
-        return VersionKey(self.author, self.name, self.version, self.root)
+        return VersionKey(self.author, self.name, self.version, self.root, self.digest)
 
     def _values(self) -> dict[str, FieldValue]:
         return {
@@ -70,7 +70,7 @@ class Seal:
 
     @cached_property
     def digest(self) -> bytes:
-        """What is signed; also the leaf of this version in an anchored batch."""
+        """What is signed. It names the version, and is its leaf in an anchored batch."""
         return digest(Struct.SEAL, self._values(), self.network)
 
     def typed_data(self) -> dict[str, object]:

@@ -1,7 +1,8 @@
 """How far a sealed version is to be trusted: a function of kept signatures, the same for everybody (rule T1).
 
     level                 when, tested in this order
-    ConsensusVerified     M approvals of the head's quorum, or listed by the head as complete under an earlier quorum
+    ConsensusVerified     M approvals of the head's quorum, or listed by the head as complete under an earlier quorum;
+                          of several such quorums the one with the greatest M is shown
     Rejected              at least one rejection, and more than N - M of them
     PartiallyVerified     at least one approval
     Endorsed              a listed endorser's endorsement that was not withdrawn
@@ -88,8 +89,9 @@ class TrustReport:
     """Everything that stands behind a level.
 
     `m` and `n` are those of the quorum under which the level stands, `quorum` that quorum; (0, 0) and None when the
-    graph has none. `certificate` is set when the head lists the version as complete under an earlier quorum. `missing`
-    are verifiers that may still say something; `would_raise` says in words what would raise the level.
+    graph has none. `certificate` is set when that is not the head's but one under which the head lists the version as
+    complete. `missing` are verifiers that may still say something; `would_raise` says in words what would raise the
+    level.
     """
 
     subject: VersionKey
@@ -148,9 +150,10 @@ def assess(
         (verdicts if record.kind is Kind.VERDICT else endorsing).append(record)
     endorsements, ignored = _endorsements(endorsing, barred)
     judged = _judge(quorum, verdicts, barred)
-    kept = None
-    if quorum is None or len(judged.approvals) < quorum.m:
-        kept = next((each for each in certificates if is_complete(each, verdicts, barred)), None)
+    complete = [each for each in certificates if is_complete(each, verdicts, barred)]
+    kept = min(complete, key=greatest_first, default=None)
+    if kept and judged.is_complete and judged.m >= kept.quorum.m:
+        kept = None
     shown = _judge(kept.quorum, verdicts, barred) if kept else judged
     if kept:
         signers = {record.author for record in verdicts if record.id in kept.verdicts}
@@ -191,6 +194,14 @@ def is_complete(certificate: KeptCertificate, verdicts: Iterable[EvidenceRecord]
     return len(signers) == len(listed) == quorum.m
 
 
+def greatest_first(certificate: KeptCertificate) -> tuple[int, bytes]:
+    """Which of several complete certificates of one version counts: the greatest M, at a tie the lowest quorum id.
+
+    Of several under one quorum it is the first in the list of the head.
+    """
+    return (-certificate.quorum.m, certificate.quorum.id)
+
+
 class _Judged:
     """Verdicts under one quorum."""
 
@@ -205,6 +216,10 @@ class _Judged:
         self.approvals: list[Line] = []
         self.rejections: list[Line] = []
         self.ignored: list[Line] = []
+
+    @property
+    def is_complete(self) -> bool:
+        return 0 < self.m <= len(self.approvals)
 
 
 def _judge(quorum: Quorum | None, verdicts: list[EvidenceRecord], barred: Collection[Address]) -> _Judged:
@@ -247,7 +262,7 @@ def _endorsements(records: list[EvidenceRecord], barred: Collection[Address]) ->
 
 def _level(judged: _Judged, endorsed: bool) -> Trust:
     approvals, rejections = len(judged.approvals), len(judged.rejections)
-    if judged.m and approvals >= judged.m:
+    if judged.is_complete:
         return Trust.CONSENSUS_VERIFIED
     if rejections and rejections > judged.n - judged.m:
         return Trust.REJECTED
@@ -258,7 +273,7 @@ def _level(judged: _Judged, endorsed: bool) -> Trust:
 
 def _would_raise(judged: _Judged, endorsed: bool) -> str:
     approvals = len(judged.approvals)
-    if judged.m and approvals >= judged.m:
+    if judged.is_complete:
         return ""
     if judged.quorum is None:
         return "the graph has no quorum" + ("" if endorsed else "; an endorsement makes it Endorsed")

@@ -1,12 +1,13 @@
 """What a reader sees of a knowledge asset: a function of the set, the head, the time and chain facts.
 
-A version (number and root) is *visible* at t when a share of it is live and not barred by an earlier end (rule V1), or
+A version (number and seal) is *visible* at t when a share of it is live and not barred by an earlier end (rule V1), or
 when it is published; and no retract hides it (rule V2). Nothing is stored: a view is right at any t, also between two
 sweeps of the set.
 
-* Two visible roots of one number are in *conflict*: a mark, not a filter (rule V4).
-* Supersession is per floor: at a floor, those roots are current that reach it and have the highest number that does. A
-  newer, less attested version never hides an attested one.
+* Two visible seals of one number are in *conflict*, also of one root: a mark, not a filter (rule V4). Each has its own
+  evidence.
+* Supersession is per floor: at a floor, those are current that reach it and have the highest number that does. A newer,
+  less attested version never hides an attested one.
 * Without a floor the current versions at every floor are shown together; those above the best attested one are marked
   as newer and less attested.
 """
@@ -41,6 +42,7 @@ class Anchored(Enum):
 
 
 _Place: TypeAlias = tuple[int, bytes]
+"""Version number and seal."""
 
 ChainFacts = Mapping[VersionKey, Anchored]
 """What this node's own look at the chain says: CONFIRMED or REVERTED. An anchor in the set alone is a claim."""
@@ -102,16 +104,15 @@ class AssetView:
 
     def version(self, key: VersionKey) -> VersionView | None:
         """One version, without judging the others; None when nothing of it is live."""
-        place = (key.version, key.root)
-        if key.asset != self.key or self._reader is None or place not in self._reader.versions:
-            return None
-        return self._view(place)
+        place = _place(key)
+        known = self._reader.versions.get(place) if self._reader is not None else None
+        return self._view(place) if known is not None and known.key == key else None
 
     def visible(self) -> Iterator[VersionView]:
         return (version for version in map(self._view, self._places()) if version.is_visible)
 
     def current(self, floor: Floor) -> tuple[VersionView, ...]:
-        """The highest version that reaches `floor`: one, or several roots in conflict, or none."""
+        """The highest version that reaches `floor`: one, or several seals in conflict, or none."""
         found: list[VersionView] = []
         for version in self.visible():
             if found and version.key.version != found[0].key.version:
@@ -190,7 +191,7 @@ def deadline(graph_set: GraphSet, key: VersionKey, t_ms: int) -> int | None:
 
 
 class _Reader:
-    """One asset at one instant: what is live, by version number and root, and what follows for whole numbers."""
+    """One asset at one instant: what is live, by version number and seal, and what follows for whole numbers."""
 
     def __init__(self, graph_set: GraphSet, asset: Asset, t_ms: int, facts: ChainFacts) -> None:
         self._graph_set = graph_set
@@ -200,29 +201,29 @@ class _Reader:
         for version in asset.versions:
             records = list(version.live(t_ms))
             if records:
-                place = (version.key.version, version.key.root)
+                place = _place(version.key)
                 self.versions[place] = version
                 self._live[place] = records
         self.places = sorted(self._live, key=lambda place: (-place[0], place[1]))
-        self._roots: dict[int, list[bytes]] = {}
-        for number, root in self.places:
-            self._roots.setdefault(number, []).append(root)
+        self._seals: dict[int, list[bytes]] = {}
+        for number, seal in self.places:
+            self._seals.setdefault(number, []).append(seal)
         self._ends = {place: end for place, records in self._live.items() if (end := _shares_end(records))}
         self._lower_end = self._ends_of_lower()
         self._retracts = sorted(graph_set.retracts(asset.key), key=lambda retract: (-retract.version, retract.id))
 
     def view(self, place: _Place) -> VersionView:
         version = self.versions[place]
-        first = min(self._live[place], key=lambda record: record.id)
+        sealed = self._live[place][0]  # all bear one seal
         bearing = (record for record in self._live[place] if not record.content_is_other)
         bearer = min(bearing, key=lambda record: record.id, default=None)
         ends_at_ms = self._ends.get(place)
         barred = ends_at_ms is not None and self._ends_early(place)
         return VersionView(
             key=version.key,
-            subgraph=first.subgraph,
-            leaves=first.leaves,
-            previous=first.previous,
+            subgraph=sealed.subgraph,
+            leaves=sealed.leaves,
+            previous=sealed.previous,
             content_hash=bearer.content_hash if bearer is not None else NO_CONTENT,
             content_length=bearer.content_length if bearer is not None else 0,
             shares_end_ms=ends_at_ms,
@@ -240,21 +241,21 @@ class _Reader:
         """For each number, the latest end of a share of any lower one."""
         latest = 0
         lower: dict[int, int] = {}
-        for number in reversed(self._roots):
+        for number in reversed(self._seals):
             lower[number] = latest
-            latest = max([latest, *(self._ends.get((number, root), 0) for root in self._roots[number])])
+            latest = max([latest, *(self._ends.get((number, seal), 0) for seal in self._seals[number])])
         return lower
 
     def _ends_early(self, place: _Place) -> bool:
-        """Rule V1: shares against shares, each root by its latest end."""
+        """Rule V1: shares against shares, each seal by its latest end."""
         return self._ends[place] < self._lower_end[place[0]]
 
     def _is_published(self, place: _Place) -> bool:
         return any(record.ends_at_ms == FOREVER for record in self._live[place])
 
     def _of_number(self, number: int) -> Iterator[SealedRecord]:
-        for root in self._roots[number]:
-            yield from self._live[number, root]
+        for seal in self._seals[number]:
+            yield from self._live[number, seal]
 
     def _hidden_by(self, number: int) -> bytes | None:
         """Rule V2: of the retracts that hide this number, that of the highest version, at a tie the lowest id."""
@@ -272,7 +273,7 @@ class _Reader:
         return not is_moderation and number != retract.successor
 
     def _conflicts(self, place: _Place) -> bool:
-        counting = [root for root in self._roots[place[0]] if self._counts((place[0], root))]
+        counting = [seal for seal in self._seals[place[0]] if self._counts((place[0], seal))]
         return len(counting) > 1 and place[1] in counting
 
     def _counts(self, place: _Place) -> bool:
@@ -296,6 +297,10 @@ class _Reader:
             quorum=rights.roster.quorum if rights else None,
             certificates=rights.certificates.get(version.key, ()) if rights else (),
         )
+
+
+def _place(key: VersionKey) -> _Place:
+    return (key.version, key.seal)
 
 
 def _shares_end(records: list[SealedRecord]) -> int | None:

@@ -68,6 +68,7 @@ EVIDENCE_FIELDS: Final = dict(
             "name",
             "version",
             "root",
+            "seal",
             "decision",
             "reason",
             "signature",
@@ -78,12 +79,12 @@ EVIDENCE_FIELDS: Final = dict(
 )
 DELEGATION: Final = dict(enumerate(("principal", "serial", "label", "rights", "signature")))
 SEAL: Final = dict(enumerate(("subgraph", "name", "version", "root", "leaves", "previous", "signature")))
-SUBJECT: Final = dict(enumerate(("author", "name", "version", "root")))
+SUBJECT: Final = dict(enumerate(("author", "name", "version", "root", "seal")))
 BODIES: Final = {
     Kind.SHARE: {0: "seal", 1: "content"},
     Kind.PUBLISH: {0: "seal", 1: "content"},
     Kind.RETRACT: dict(enumerate(("author", "name", "version", "mode", "successor", "reason", "shown"))),
-    Kind.PROPOSE: SUBJECT | {4: "quorum"},
+    Kind.PROPOSE: SUBJECT | {5: "quorum"},
     Kind.ACK: {0: "root"},
     Kind.ANCHOR: dict(enumerate(("batch_root", "chain", "contract", "transaction", "block", "assets", "count"))),
     Kind.REVOKE: dict(enumerate(("agent", "peer", "serial", "kept"))),
@@ -218,7 +219,7 @@ def _body(item: Envelope) -> Json:
     if isinstance(body, Sealed):
         fields["seal"] = named(body.seal.to_value(), SEAL)
     if isinstance(body, Anchor):
-        fields["assets"] = [named(it.to_value(), SUBJECT | {4: "proof"}) for it in body.assets]
+        fields["assets"] = [named(it.to_value(), SUBJECT | {5: "proof"}) for it in body.assets]
     if isinstance(body, Retract) and body.shown is not None:
         fields["shown"] = named(body.shown.to_value(), DELEGATION)
     return fields
@@ -301,10 +302,11 @@ def _refused_by_form() -> Iterator[Json]:
             Reason.BAD_FIELD,
             changed(revoke.encode(), {9: changed(revoke.unsigned.body_bytes, {3: [b"\x02" * 32, b"\x01" * 32]})}),
         ),
-        ("a decision that is none", Reason.BAD_FIELD, changed(evidence, {9: 3})),
-        ("a verdict without a quorum", Reason.BAD_SHAPE, changed(evidence, {}, without=(12,))),
+        ("a decision that is none", Reason.BAD_FIELD, changed(evidence, {10: 3})),
+        ("a verdict without a quorum", Reason.BAD_SHAPE, changed(evidence, {}, without=(13,))),
         ("an endorsement under a quorum", Reason.BAD_SHAPE, changed(evidence, {3: 5})),
-        ("a reason of 1,001 characters", Reason.BAD_FIELD, changed(evidence, {10: "x" * 1_001})),
+        ("a reason of 1,001 characters", Reason.BAD_FIELD, changed(evidence, {11: "x" * 1_001})),
+        ("a verdict that names no seal", Reason.BAD_SHAPE, changed(evidence, {}, without=(9,))),
     )
     for name, reason, wrong in cases:
         yield refused(name, reason, wrong, decode_item)
@@ -334,9 +336,10 @@ def _refused_by_signature() -> Iterator[Json]:
             Reason.WRONG_SIGNER,
             envelope(Kind.SHARE, "assistant", sealed("assistant"), life=DAY_MS, shown=strange_act).encode(),
         ),
-        ("the other decision", Reason.WRONG_SIGNER, changed(evidence, {9: 2})),
-        ("a stronger method", Reason.WRONG_SIGNER, changed(evidence, {13: 4})),
-        ("another quorum", Reason.WRONG_SIGNER, changed(evidence, {12: bytes(32)})),
+        ("the other decision", Reason.WRONG_SIGNER, changed(evidence, {10: 2})),
+        ("another seal of the same root", Reason.WRONG_SIGNER, changed(evidence, {9: bytes(32)})),
+        ("a stronger method", Reason.WRONG_SIGNER, changed(evidence, {14: 4})),
+        ("another quorum", Reason.WRONG_SIGNER, changed(evidence, {13: bytes(32)})),
     )
     for name, reason, wrong in cases:
         decode_item(wrong)

@@ -248,7 +248,7 @@ def _refused_parts() -> list[Json]:
 
 def _certificate(verdicts: list[Value]) -> bytes:
     about = seal("alice").key
-    return cbor.encode([[bytes(about.author), about.name, about.version, about.root, QUORUM.to_value(), verdicts]])
+    return cbor.encode([[*about.fields, QUORUM.to_value(), verdicts]])
 
 
 def heads() -> Json:

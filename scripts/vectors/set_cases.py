@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from p2pmem_protocol.bodies import Ack, ContentRef, Retract, RetractMode, Revoke, Sealed
@@ -82,6 +82,7 @@ def _view(graph_set: GraphSet, asset: AssetKey, t_ms: int) -> Json:
             {
                 "version": it.key.version,
                 "root": text(it.key.root),
+                "seal": text(it.key.seal),
                 "published": it.published,
                 "shared_until": it.shared_until_ms,
                 "hidden_by": text(it.hidden_by) if it.hidden_by else None,
@@ -92,17 +93,17 @@ def _view(graph_set: GraphSet, asset: AssetKey, t_ms: int) -> Json:
             for it in view.versions
         ],
         "current": {
-            level.word: [[it.key.version, text(it.key.root)] for it in view.current(Floor(level))]
+            level.word: [[it.key.version, text(it.key.seal)] for it in view.current(Floor(level))]
             for level in Trust
             if level is not Trust.REJECTED
         },
     }
 
 
-def _sealed(author: str, asset: str, version: int = 1, says: str = "1") -> Sealed:
+def _sealed(author: str, asset: str, version: int = 1, says: str = "1", subgraph: str = "") -> Sealed:
     content = content_of(f'<urn:{asset}> <urn:p:says> "{says}" .\n')
     previous = NO_PREVIOUS if version == 1 else bytes([version - 1]) * 32
-    seal = Seal(NETWORK, GRAPH, "", asset, version, content.root, content.line_count, previous, address(author))
+    seal = Seal(NETWORK, GRAPH, subgraph, asset, version, content.root, content.line_count, previous, address(author))
     return Sealed(seal.sign(key(author)), ContentRef.of(content.data))
 
 
@@ -270,6 +271,9 @@ def _evidence() -> Json:
     one, two, three = (_key("alice", "floors", n, str(n)) for n in (1, 2, 3))
     endorsed = endorse("bob", one)
     lower = _another(endorsed, [endorse("bob", one, reason=str(n)) for n in range(64)])
+    sealed = _sealed("alice", "resealed", subgraph="approved")
+    other, again = sealed.seal.seal.key, envelope(Kind.SHARE, "alice", sealed, life=DAY_MS)
+    mixed = replace(other, root=two.root)
     steps = (
         *(_Step(f"version {n}", _publish("alice", "floors", n, str(n))) for n in (1, 2, 3)),
         _Step("an endorsement of 1", endorsed),
@@ -279,7 +283,13 @@ def _evidence() -> Json:
         _Step("carol approves 2", verdict("carol", two)),
         _Step("bob endorses 3", endorse("bob", three)),
         _Step("of a root that is not held", endorse("bob", _key("alice", "floors", 3, "4")), Reason.SUBJECT_NOT_HELD),
+        _Step("a version that is verified", _publish("alice", "resealed")),
+        *(_Step(f"{it} approves it", verdict(it, _key("alice", "resealed"))) for it in ("carol", "dave")),
+        _Step("the same root sealed in a sub-graph, and shared", again),
+        _Step("an approval of that", verdict("carol", other)),
+        _Step("under the seal of one and the root of another", verdict("bob", mixed), Reason.SUBJECT_NOT_HELD),
         _Step("shared for an hour", share("bob", life=3_600_000)),
         _Step("its approval goes with it", verdict("carol", seal("bob").key)),
     )
-    return _case("evidence and floors", first(), steps, [("alice", "floors"), ("bob", "site-7")])
+    assets = [("alice", "floors"), ("bob", "site-7"), ("alice", "resealed")]
+    return _case("evidence and floors", first(), steps, assets)

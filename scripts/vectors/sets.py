@@ -14,7 +14,7 @@ from p2pmem_protocol.errors import Reason, RefusedError
 from p2pmem_protocol.evidence import Decision, Endorse, Evidence, Method
 from p2pmem_protocol.graphset import GraphSet
 from p2pmem_protocol.kinds import Kind
-from p2pmem_protocol.names import Address
+from p2pmem_protocol.names import Address, VersionKey
 from p2pmem_protocol.records import EvidenceRecord, record_of
 from p2pmem_protocol.roster import KeptCertificate, Quorum
 from p2pmem_protocol.trust import Line, assess
@@ -48,6 +48,9 @@ from scripts.vectors.rosters import after, first, full_body
 
 ABOUT: Final = seal("alice").key
 OTHER: Final = Quorum(GRAPH, 2, 1, (address("bob"),))
+SAME: Final = Quorum(GRAPH, 3, 2, tuple(sorted((address("carol"), address("dave")))))
+ELSEWHERE: Final = seal("alice", subgraph="elsewhere").key
+OTHER_ROOT: Final = replace(ABOUT, root=seal("alice", 2).root)
 REJECT: Final = Decision.REJECT
 
 
@@ -56,6 +59,10 @@ def trust() -> Json:
     no_bob, no_carol, no_dave = (verdict(name, ABOUT, REJECT) for name in ("bob", "carol", "dave"))
     manual = verdict("bob", ABOUT, method=Method.MANUAL)
     kept = KeptCertificate(ABOUT, QUORUM, tuple(sorted((bob.id, carol.id))))
+    of_other = verdict("bob", ABOUT, quorum=OTHER)
+    of_one = KeptCertificate(ABOUT, OTHER, (of_other.id,))
+    of_same = tuple(verdict(name, ABOUT, quorum=SAME) for name in ("carol", "dave"))
+    kept_same = KeptCertificate(ABOUT, SAME, tuple(sorted(it.id for it in of_same)))
     cases = (
         _trust("only the seal", ()),
         _trust("endorsed", (endorse("bob", ABOUT),)),
@@ -77,8 +84,27 @@ def trust() -> Json:
         _trust("under another quorum, and kept", (bob, carol), quorum=OTHER, certificates=(kept,)),
         _trust("kept, but a verdict is missing", (bob,), quorum=OTHER, certificates=(kept,)),
         _trust("no quorum", (endorse("bob", ABOUT), bob), quorum=None),
+        _trust(
+            "complete under both: the greatest M counts, here that of the list",
+            (bob, carol, of_other),
+            quorum=OTHER,
+            certificates=(kept,),
+        ),
+        _trust("and here that of the head", (bob, carol, of_other), certificates=(of_one,)),
+        _trust("at a tie the head's", (bob, carol, *of_same), certificates=(kept_same,)),
+        _trust("of two of the list the greatest M", (bob, carol, of_other), quorum=None, certificates=(of_one, kept)),
+        _trust(
+            "of two of the list with one M the lowest quorum id",
+            (bob, carol, *of_same),
+            quorum=None,
+            certificates=(kept, kept_same) if SAME.id < QUORUM.id else (kept_same, kept),
+        ),
     )
-    return {"subject": [str(ABOUT.author), ABOUT.name, ABOUT.version, text(ABOUT.root)], "cases": list(cases)}
+    return {"subject": _subject(ABOUT), "cases": list(cases)}
+
+
+def _subject(it: VersionKey) -> list[str | int]:
+    return [str(it.author), it.name, it.version, text(it.root), text(it.seal)]
 
 
 def _trust(
@@ -151,6 +177,8 @@ def admission() -> Json:
         ("an endorsement", kinds["an endorsement"], NOW_MS, None),
         ("an endorsement of a writer without that role", endorse("team", ABOUT), NOW_MS, Reason.NOT_LISTED),
         ("of what is not held", endorse("bob", seal("alice", 3).key), NOW_MS, Reason.SUBJECT_NOT_HELD),
+        ("of another seal of the same root", endorse("bob", ELSEWHERE), NOW_MS, Reason.SUBJECT_NOT_HELD),
+        ("of a root that is not its seal's", endorse("bob", OTHER_ROOT), NOW_MS, Reason.SUBJECT_NOT_HELD),
         ("a verdict", kinds["an approval"], NOW_MS, None),
         ("under another quorum", verdict("bob", ABOUT, quorum=OTHER), NOW_MS, Reason.WRONG_QUORUM),
         ("of somebody outside of it", verdict("erin", ABOUT), NOW_MS, Reason.NOT_LISTED),
@@ -225,8 +253,7 @@ def certificates() -> Json:
             "bytes": text(good.encode()),
             "json": to_json(good),
             "says": {
-                "subject": [str(ABOUT.author), ABOUT.name, ABOUT.version, text(ABOUT.root)],
-                "seal_digest": text(statement.seal_digest),
+                "subject": _subject(statement.subject),
                 "m": statement.quorum.m,
                 "n": statement.n,
                 "as_of": text(statement.as_of.id),
@@ -242,7 +269,8 @@ def _refused_certificates(good: Certificate) -> list[Json]:
     data = good.encode()
     bob, carol = good.verdicts if good.verdicts[0].signer < good.verdicts[1].signer else good.verdicts[::-1]
     rejection = verdict("carol", ABOUT, REJECT)
-    elsewhere = verdict("carol", seal("alice", 2).key)
+    newer = verdict("carol", seal("alice", 2).key)
+    resealed = seal("alice", subgraph="elsewhere").sign(key("alice"))
     roster = first()
     child = after(roster).signed
     longer = (roster.signed, after(roster, full_body()).signed)
@@ -251,7 +279,7 @@ def _refused_certificates(good: Certificate) -> list[Json]:
         return replace(good, verdicts=verdicts).encode()
 
     by_address = tuple(sorted((bob, rejection), key=lambda it: it.signer))
-    about_other = tuple(sorted((bob, elsewhere), key=lambda it: it.signer))
+    about_other = tuple(sorted((bob, newer), key=lambda it: it.signer))
     cases: tuple[tuple[str, Reason, bytes], ...] = (
         ("another format", Reason.BAD_VERSION, changed(data, {0: 2})),
         ("another network", Reason.WRONG_SIGNER, changed(data, {1: bytes(32)})),
@@ -263,6 +291,7 @@ def _refused_certificates(good: Certificate) -> list[Json]:
         ("verdicts out of order", Reason.BAD_FIELD, approved(carol, bob)),
         ("a rejection", Reason.BAD_FIELD, approved(*by_address)),
         ("a verdict about another version", Reason.BAD_FIELD, approved(*about_other)),
+        ("another seal of the same root", Reason.BAD_FIELD, replace(good, seal=resealed).encode()),
         ("no header", Reason.BAD_FIELD, changed(data, {8: []})),
         (
             "a header that names another quorum",

@@ -16,8 +16,8 @@ from eth_utils.crypto import keccak
 FIELDS = {
     "Seal": "bytes32 graph,string subgraph,string asset,uint32 version,bytes32 root,uint32 leaves,bytes32 previous,"
     "address author",
-    "Verdict": "bytes32 graph,bytes32 quorum,string asset,uint32 version,bytes32 root,address author,uint8 decision,"
-    "uint8 method,bytes32 reason,address signer",
+    "Verdict": "bytes32 graph,bytes32 quorum,string asset,uint32 version,bytes32 root,bytes32 seal,address author,"
+    "uint8 decision,uint8 method,bytes32 reason,address signer",
     "Roster": "bytes32 graph,uint32 version,uint32 term,bytes32 parent,uint32 parentTerm,address owner,bytes32 quorum,"
     "uint32 quorumSerial,bytes32 members,bytes32 limits,bytes32 kept,bytes32 certificates,address signer",
 }
@@ -37,12 +37,13 @@ def check(data: bytes) -> str:
         return bytes.fromhex(Account.recover_message(typed, signature=signature)[2:]), digest
 
     subgraph, name, version, root, leaves, previous, signature = seal.values()
-    assert signed("Seal", [graph, subgraph, name, version, root, leaves, previous, author], signature)[0] == author
+    sealer, sealed = signed("Seal", [graph, subgraph, name, version, root, leaves, previous, author], signature)
+    assert sealer == author
     approved = set()
     for verdict in map(cbor2.loads, verdicts):
-        _, *where, kind, signer, of, asset, number, what, decision, reason, signature, under, method = verdict.values()
-        assert (where, kind, of, asset, number, what) == ([network, graph], kind, author, name, version, root)
-        values = [graph, under, asset, number, what, of, decision, method, keccak(text=reason), signer]
+        _, *where, _, signer, of, asset, number, what, by, decision, reason, signature, under, method = verdict.values()
+        assert (where, of, asset, number, what, by) == ([network, graph], author, name, version, root, sealed)
+        values = [graph, under, asset, number, what, by, of, decision, method, keccak(text=reason), signer]
         assert signed("Verdict", values, signature)[0] == signer
         assert (decision, under) == (1, quorum), "an approval under this quorum"
         assert signer in verifiers

@@ -27,6 +27,7 @@ from p2pmem_protocol.frames import (
 from p2pmem_protocol.hello import (
     JOIN_PROTOCOL,
     MEMBER_PROTOCOL,
+    PROTOCOL_VERSION,
     RELAY_PROTOCOL,
     SYNC_PROTOCOL,
     Greeting,
@@ -299,7 +300,7 @@ async def test_a_thousand_hellos_of_a_stranger_hold_up_nobody(
     ("greeting", "reason"),
     [
         (lambda at: Greeting.ours(network_id("another"), at), Reason.WRONG_NETWORK),
-        (lambda at: replace(Greeting.ours(NETWORK, at), version=2), Reason.BAD_VERSION),
+        (lambda at: replace(Greeting.ours(NETWORK, at), version=PROTOCOL_VERSION - 1), Reason.BAD_VERSION),
     ],
     ids=["another network", "another version"],
 )

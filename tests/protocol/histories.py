@@ -48,6 +48,7 @@ class History:
 
 def make(seed: int, *, size: int = 48) -> History:
     rng = random.Random(seed)
+    again = random.Random(seed + 3)  # of its own, so that the other things of a seed do not hang on it
     quotas = _quotas(rng)
     members = _members(rng)
     chain = [world.roster(members, _m(rng, members), quotas=quotas)]
@@ -58,6 +59,7 @@ def make(seed: int, *, size: int = 48) -> History:
     for _ in range(rng.randint(1, 2)):
         pool += [_item(rng, chain, pool) for _ in range(size // 3)]
         chain.append(_next(rng, chain, pool, quotas))
+        pool += _verified_again(again, chain[-1])
     pool += [_item(rng, chain, pool) for _ in range(size // 3)]
     heads: list[tuple[Roster | None, bool]] = [(each, False) for each in chain]
     for _ in range(rng.randint(0, 2)):
@@ -151,6 +153,18 @@ def _certificates(rng: random.Random, chain: list[Roster], pool: list[Item]) -> 
     return tuple(found[:6])
 
 
+def _verified_again(rng: random.Random, head: Roster) -> list[Item]:
+    """What is kept under a quorum with a greater M than the head's is mostly verified under that of the head too."""
+    names = {address(name): name for name in EVERYBODY}
+    return [
+        world.verdict(names[verifier], kept.subject, head.quorum)
+        for kept in head.body.certificates
+        if 0 < head.quorum.m < kept.quorum.m
+        for verifier in head.quorum.verifiers
+        if rng.random() < 0.8
+    ]
+
+
 def _quorum_of(item: Evidence) -> bytes:
     return item.statement.quorum if isinstance(item.statement, Verdict) else b""
 
@@ -193,14 +207,26 @@ def _share(rng: random.Random, chain: list[Roster], pool: list[Item], issued: in
         life=rng.choice(LIVES),
         act=act,
         size=rng.choice((10, 10, 10, 100, 500)),
+        subgraph=_subgraph(issued),
     )
 
 
 def _publish(rng: random.Random, chain: list[Roster], pool: list[Item], issued: int) -> Item:
     author, act = _speaker(rng)
     return world.publish(
-        author, rng.randint(1, 3), rng.choice("aab"), name=rng.choice(("x", "x", "y")), issued=issued, act=act
+        author,
+        rng.randint(1, 3),
+        rng.choice("aab"),
+        name=rng.choice(("x", "x", "y")),
+        issued=issued,
+        act=act,
+        subgraph=_subgraph(issued),
     )
+
+
+def _subgraph(issued: int) -> str:
+    """One in three in another sub-graph: so there are several seals of one root."""
+    return "" if issued // MINUTE % 3 else "elsewhere"
 
 
 def _retract(rng: random.Random, chain: list[Roster], pool: list[Item], issued: int) -> Item:

@@ -16,7 +16,7 @@ from p2pmem_protocol.evidence import Decision, Endorse, Endorsement, Evidence, V
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.limits import ACK_MS_MAX, DEADLINE_MS_MAX
 from p2pmem_protocol.names import Address, AssetKey, VersionKey
-from p2pmem_protocol.roster import Quorum, Role, Roster
+from p2pmem_protocol.roster import KeptCertificate, Quorum, Role, Roster
 
 FIVE_MINUTES, ONE_MINUTE, ONE_DAY = 5 * 60_000, 60_000, 24 * 3_600_000
 PLACE_OF_WHAT_STAYS = 2**53 - 1
@@ -336,7 +336,7 @@ class NaivePeer:
             and isinstance(item.body, Retract)
             and AssetKey(item.body.author, item.body.name) == asset
         ]
-        keys = sorted({_key(item) for item in sealed}, key=lambda key: (-key.version, key.root))
+        keys = sorted({_key(item) for item in sealed}, key=lambda key: (-key.version, key.seal))
         ends = {
             key: max(item.expires_at_ms for item in sealed if _key(item) == key and item.kind is Kind.SHARE)
             for key in keys
@@ -397,21 +397,26 @@ class NaivePeer:
             level = "PartiallyVerified"
         elif endorsers:
             level = "Endorsed"
-        if level != "ConsensusVerified":
-            for kept in self.head.body.certificates:
-                old, against, old_n = under(kept.quorum)
-                of_list = {it.signer for it in verdicts if it.digest in kept.verdicts}
-                whole = set(kept.verdicts) <= ids and all(
-                    it.decision is Decision.APPROVE and it.quorum == kept.quorum.id
-                    for it in verdicts
-                    if it.digest in kept.verdicts
-                )
-                is_named = kept.quorum.id in {*self.named, quorum.id}
-                if kept.subject == key and is_named and whole and len(of_list) == kept.quorum.m and of_list <= set(old):
-                    level, m, n = "ConsensusVerified", kept.quorum.m, old_n
-                    approvals = {signer: old[signer] for signer in of_list}
-                    rejections |= against
-                    break
+        # Of what is complete the greatest M: at a tie the head's, then the lowest quorum id, then the first in the list
+        best: KeptCertificate | None = None
+        for kept in self.head.body.certificates:
+            old, _, _ = under(kept.quorum)
+            of_list = {it.signer for it in verdicts if it.digest in kept.verdicts}
+            whole = set(kept.verdicts) <= ids and all(
+                it.decision is Decision.APPROVE and it.quorum == kept.quorum.id
+                for it in verdicts
+                if it.digest in kept.verdicts
+            )
+            is_named = kept.quorum.id in {*self.named, quorum.id}
+            is_complete = whole and len(of_list) == kept.quorum.m and of_list <= set(old)
+            is_better = best is None or (kept.quorum.m, best.quorum.id) > (best.quorum.m, kept.quorum.id)
+            if kept.subject == key and is_named and is_complete and is_better:
+                best = kept
+        if best is not None and (level != "ConsensusVerified" or best.quorum.m > m):
+            old, against, n = under(best.quorum)
+            level, m = "ConsensusVerified", best.quorum.m
+            approvals = {it.signer: old[it.signer] for it in verdicts if it.digest in best.verdicts}
+            rejections |= against
         return {
             "level": level,
             "m": m,

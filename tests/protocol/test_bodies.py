@@ -53,7 +53,7 @@ from tests.protocol.world import (
 
 CONTEXT = Context(NETWORK, GRAPH, address("alice"))
 ABOUT = subject("bob", 3)
-SUBJECT: dict[int, Any] = {0: bytes(address("bob")), 1: "asset", 2: 3, 3: root_of("a")}
+SUBJECT: dict[int, Any] = {0: bytes(address("bob")), 1: "asset", 2: 3, 3: root_of("a"), 4: ABOUT.seal}
 SHOWN = act_for("alice", "bob")
 Q = quorum(1, ("v1",))
 
@@ -80,7 +80,7 @@ BODY_FIELDS: list[tuple[Kind, Any, dict[int, Any]]] = [
         Retract(address("bob"), "asset", 3, RetractMode.KEEP, None, ""),
         {0: bytes(address("bob")), 1: "asset", 2: 3, 3: 1, 5: ""},
     ),
-    (Kind.PROPOSE, propose("alice", ABOUT, Q).body, {**SUBJECT, 4: Q.id}),
+    (Kind.PROPOSE, propose("alice", ABOUT, Q).body, {**SUBJECT, 5: Q.id}),
     (Kind.ACK, ack("alice").body, {0: root_of("a")}),
     (
         Kind.ANCHOR,
@@ -91,7 +91,7 @@ BODY_FIELDS: list[tuple[Kind, Any, dict[int, Any]]] = [
             2: bytes(address("contract")),
             3: root_of("transaction"),
             4: 9,
-            5: [{**SUBJECT, 4: [root_of("two"), root_of("one")]}],
+            5: [{**SUBJECT, 5: [root_of("two"), root_of("one")]}],
             6: 7,
         },
     ),
@@ -133,11 +133,11 @@ def test_a_share_has_a_seal_and_content_and_nothing_else() -> None:
             Kind.ANCHOR,
             ANCHORED,
             5,
-            [[{**SUBJECT, 4: [root_of("one")] * PROOF_HASHES_MAX}] * ANCHOR_ASSETS_MAX],
+            [[{**SUBJECT, 5: [root_of("one")] * PROOF_HASHES_MAX}] * ANCHOR_ASSETS_MAX],
             [
                 [],
-                [{**SUBJECT, 4: []}] * (ANCHOR_ASSETS_MAX + 1),
-                [{**SUBJECT, 4: [root_of("1")] * (PROOF_HASHES_MAX + 1)}],
+                [{**SUBJECT, 5: []}] * (ANCHOR_ASSETS_MAX + 1),
+                [{**SUBJECT, 5: [root_of("1")] * (PROOF_HASHES_MAX + 1)}],
             ],
         ),
         (Kind.REVOKE, Revoke(None, "12D3", 5, ()), 1, ["p", "p" * 128], ["", "p" * 129]),
@@ -177,7 +177,7 @@ def test_a_revocation_of_both_or_none_and_a_delegation_of_another_are_refused() 
 def test_a_field_that_an_anchored_asset_does_not_have_is_refused() -> None:
     fields: Any = ANCHORED.to_value()
     with pytest.raises(RefusedError) as refused:
-        Anchor.from_value({**fields, 5: [{**SUBJECT, 4: [], 5: 0}]}, CONTEXT)
+        Anchor.from_value({**fields, 5: [{**SUBJECT, 5: [], 6: 0}]}, CONTEXT)
     assert refused.value.reason is Reason.BAD_SHAPE
 
 

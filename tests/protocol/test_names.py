@@ -181,8 +181,9 @@ def test_what_is_no_id_is_refused(text: str) -> None:
         parse_hex_id(text)
 
 
-def test_a_version_has_four_names() -> None:
-    version = VersionKey(ALICE, "a", 2, b"\x01" * 32)
+def test_a_version_has_five_names() -> None:
+    version = VersionKey(ALICE, "a", 2, b"\x01" * 32, b"\x02" * 32)
+    assert version.fields == (bytes(ALICE), "a", 2, b"\x01" * 32, b"\x02" * 32)
     assert version.asset == AssetKey(ALICE, "a")
-    assert str(version) == f"{ALICE}/a v2 0x01010101"
+    assert str(version) == f"{ALICE}/a v2 root 0x01010101 seal 0x02020202"
     assert str(version.asset) == f"{ALICE}/a"

@@ -223,16 +223,29 @@ def test_b4_a_version_verified_again_under_the_new_quorum_needs_no_list() -> Non
     peer = consensus()
     new = adopt(peer, SetQuorum(1))
     peer.admit(verdict("v1", ABOUT, new.quorum))
-    again = adopt(peer, SetQuorum(2))
-    assert again.body.certificates[0].quorum == new.quorum
     assert level(peer) is Trust.CONSENSUS_VERIFIED
+    # Of both that are complete the one of the greatest M is kept: a reader may ask for so much.
+    assert new.quorum.m < Q.m
+    (kept,) = adopt(peer, SetQuorum(3)).body.certificates
+    assert kept.quorum == Q
+    assert explain_level(peer) == Q
+
+
+def test_k3_of_two_complete_certificates_the_one_without_whom_is_mistrusted_is_kept() -> None:
+    peer = consensus()
+    new = adopt(peer, SetQuorum(1))
+    peer.admit(verdict("v3", ABOUT, new.quorum))
+    of_q = {verdict(name, ABOUT, Q).id: name for name in ("v1", "v2")}
+    mistrusted = next(of_q[it] for it in new.body.certificates[0].verdicts if it in of_q)
+    (kept,) = adopt(peer, RemoveMember(address(mistrusted), keeps_words=False)).body.certificates
+    assert kept.quorum == new.quorum
 
 
 def test_k3_a_kept_certificate_stays_beside_the_one_that_verifies_again() -> None:
     peer = consensus()
     changed = adopt(peer, SetQuorum(1))
     peer.admit(verdict("v3", ABOUT, changed.quorum))
-    assert explain_level(peer) == changed.quorum
+    assert explain_level(peer) == Q
     new = adopt(peer, AddMember(address("carol"), W))
     assert new.body.certificates == changed.body.certificates
     assert adopt(peer, AddMember(address("dan"), W)).body.certificates == changed.body.certificates

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from p2pmem_protocol.bodies import Sealed
@@ -432,6 +433,32 @@ def test_k3_a_kept_certificate_of_one_root_says_nothing_of_another() -> None:
     other = subject("alice", root="b")
     peer.admit(share("alice", root="b"))
     assert level(peer, other) is Trust.SELF_ATTESTED
+
+
+def test_k3_a_kept_certificate_of_one_seal_says_nothing_of_another_of_its_root() -> None:
+    peer = kept_peer(verdict("v1", ABOUT, Q), verdict("v2", ABOUT, Q))
+    other = subject("alice", subgraph="elsewhere")
+    peer.admit(share("alice", subgraph="elsewhere"))
+    assert other.root == ABOUT.root
+    assert (level(peer), level(peer, other)) == (Trust.CONSENSUS_VERIFIED, Trust.SELF_ATTESTED)
+
+
+def test_e1_evidence_names_a_seal_and_goes_with_that_seal_alone() -> None:
+    peer, other = sharing(), subject("alice", subgraph="elsewhere")
+    said, endorsed = verdict("v1", other, Q), endorse("bob", other)
+    mixed = replace(other, root=subject("alice", root="b").root)
+    for item in (said, endorsed, endorse("bob", mixed)):
+        assert peer.give(item) is Reason.SUBJECT_NOT_HELD
+    peer.admit(share("alice", subgraph="elsewhere", life=HOUR))
+    assert peer.give(endorse("bob", mixed)) is Reason.SUBJECT_NOT_HELD
+    for item in (said, endorsed, verdict("v1", ABOUT, Q)):
+        assert peer.give(item) is None
+    places = {item_id: place for place, item_id in peer.set.reconciled(T0)}
+    assert (places[said.id], places[endorsed.id]) == (T0 + HOUR, T0 + HOUR)
+    assert places[verdict("v1", ABOUT, Q).id] == T0 + DAY
+    peer.set.sweep(T0 + HOUR)
+    assert not peer.has(said)
+    assert peer.has(verdict("v1", ABOUT, Q))
 
 
 def test_floors_ask_for_a_level_and_for_a_least_m() -> None:

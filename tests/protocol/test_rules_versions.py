@@ -10,15 +10,15 @@ from p2pmem_protocol import view as view_module
 from p2pmem_protocol.authoring import (
     EndsTooEarlyError,
     EndsTooLateError,
-    OtherRootError,
+    OtherSealError,
     RetractedVersionError,
     StaleVersionError,
     may_publish,
     may_seal,
     may_share,
 )
-from p2pmem_protocol.bodies import Retract, RetractMode, Sealed
-from p2pmem_protocol.envelope import Item, decode_item
+from p2pmem_protocol.bodies import Retract, RetractMode
+from p2pmem_protocol.envelope import Envelope, Item, decode_item
 from p2pmem_protocol.errors import Reason, RefusedError
 from p2pmem_protocol.names import VersionKey
 from p2pmem_protocol.records import SealedRecord
@@ -47,6 +47,7 @@ from tests.protocol.world import (
     root_of,
     roster,
     share,
+    signer,
     subject,
     verdict,
 )
@@ -294,6 +295,29 @@ def test_v4_at_a_floor_those_roots_are_current_that_reach_it() -> None:
     assert [version.conflict for version in view.current(Floor(Trust.ENDORSED))] == [True]
 
 
+RESEALED = {
+    "in another sub-graph": share("alice", 2, subgraph="elsewhere", life=2 * DAY),
+    "after another root": share("alice", 2, previous=root_of("c"), life=2 * DAY),
+}
+
+
+@pytest.mark.parametrize("other", RESEALED.values(), ids=list(RESEALED))
+def test_v4_one_root_that_is_sealed_twice_is_two_versions_in_conflict(other: Envelope) -> None:
+    first, about = share("alice", 2, life=DAY), subject("alice", 2)
+    for order in itertools.permutations((first, other)):
+        # Renewed again and again: whatever its id is, it has nothing of what was said about the other one.
+        again = [replace(other.unsigned, issued_at_ms=T0 - n).sign(signer("alice")) for n in range(1, 9)]
+        view = viewed(*order, *again, verdict("v1", about, Q), endorse("bob", about))
+        assert [(version.conflict, len(version.trust.endorsements)) for version in view.versions] in (
+            [(True, 1), (True, 0)],
+            [(True, 0), (True, 1)],
+        )
+        (verified,) = view.current(Floor(Trust.CONSENSUS_VERIFIED))
+        assert (verified.key, verified.subgraph, verified.previous) == (about, "", root_of("before"))
+        (bare,) = (version for version in view.versions if version.key != about)
+        assert (bare.key.root, bare.trust.level) == (about.root, Trust.SELF_ATTESTED)
+
+
 def test_v4_a_barred_root_makes_no_conflict() -> None:
     view = viewed(share("alice", 1, life=DAY), share("alice", 2, "b", life=HOUR), share("alice", 2, "c", life=DAY))
     assert not any(version.conflict for version in view.versions)
@@ -377,13 +401,11 @@ def test_an_anchor_is_a_claim_until_this_nodes_look_at_the_chain() -> None:
     assert asset_view(peer.set, ASSET, T0).versions[0].trust.level is Trust.SELF_ATTESTED
 
 
-def test_of_several_words_about_one_root_the_one_of_the_lowest_id_is_shown() -> None:
-    said = [share("alice", 2, previous=root_of(text), life=DAY + n) for n, text in enumerate("abcd")]
-    lowest = min(said, key=lambda item: item.id).body
-    assert isinstance(lowest, Sealed)
+def test_of_several_shares_of_one_seal_the_latest_end_is_shown() -> None:
+    said = [share("alice", 2, life=DAY + n) for n in range(4)]
     for order in (said, said[::-1]):
         (version,) = viewed(*order).versions
-        assert version.previous == lowest.seal.seal.previous
+        assert version.previous == root_of("before")
         assert version.lives_until_ms == T0 + DAY + 3
     (published,) = viewed(publish("alice"), share("alice")).versions
     assert published.lives_until_ms is None
@@ -425,7 +447,7 @@ def first_seal(root: str = "a") -> Seal:
     return Seal(NETWORK, GRAPH, "", "asset", 1, root_of(root), 1, NO_PREVIOUS, address("alice"))
 
 
-def next_seal(version: int, root: str = "a", previous: str = "a") -> Seal:
+def next_seal(version: int, root: str = "a", previous: str = "before") -> Seal:
     return Seal(NETWORK, GRAPH, "", "asset", version, root_of(root), 1, root_of(previous), address("alice"))
 
 
@@ -436,7 +458,7 @@ def test_a_seal_names_the_latest_root_or_is_refused() -> None:
             may_seal([], seal)
     latest = [subject("alice", 1), subject("alice", 2, "b")]
     may_seal(latest, next_seal(3, previous="b"))
-    for seal in (next_seal(3, previous="a"), next_seal(2), next_seal(4, previous="b"), first_seal()):
+    for seal in (next_seal(3, previous="a"), next_seal(2, previous="a"), next_seal(4, previous="b"), first_seal()):
         with pytest.raises(StaleVersionError):
             may_seal(latest, seal)
 
@@ -452,8 +474,10 @@ def test_after_a_conflict_the_next_seal_names_one_of_the_roots() -> None:
 def test_the_author_does_not_sign_a_conflict_a_late_version_or_a_retracted_one() -> None:
     view = viewed(share("alice", 1), share("alice", 3, life=2 * DAY))
     for check in (may_publish, lambda view, seal: may_share(view, seal, T0 + 2 * DAY)):
-        with pytest.raises(OtherRootError):
+        with pytest.raises(OtherSealError):
             check(view, first_seal("b"))
+        with pytest.raises(OtherSealError):
+            check(view, replace(first_seal(), subgraph="elsewhere"))
         with pytest.raises(StaleVersionError):
             check(view, next_seal(2))
         check(view, next_seal(4))

@@ -165,6 +165,12 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accounts, "_BLOCK_RECORDS_MAX", 3)
 
 
+@pytest.mark.parametrize("seed", [386, 590])
+def test_what_is_verified_under_two_quorums_stands_under_that_of_the_greatest_m(seed: int) -> None:
+    """Histories in which a kept certificate has a greater M than the head's quorum, and both are complete."""
+    run(seed)
+
+
 @pytest.mark.parametrize("block", range(10))
 def test_the_set_and_its_views_are_what_the_rules_say(block: int) -> None:
     each = max(1, HISTORIES // 10)

@@ -71,7 +71,7 @@ def test_a_seal_may_be_at_each_end() -> None:
     ):
         made = replace(SEAL, **change)
         assert made.digest != SEAL.digest
-        assert made.key == VersionKey(SEAL.author, SEAL.name, made.version, SEAL.root)
+        assert made.key == VersionKey(SEAL.author, SEAL.name, made.version, SEAL.root, made.digest)
 
 
 def test_only_the_author_seals() -> None:
@@ -443,15 +443,17 @@ def test_a_reason_has_a_limit_and_a_quorum_32_bytes() -> None:
         ({6: "a/b"}, Reason.BAD_NAME),
         ({7: 0}, Reason.BAD_FIELD),
         ({7: UINT32_MAX + 1}, Reason.BAD_FIELD),
-        ({9: 0}, Reason.BAD_FIELD),
-        ({9: 3}, Reason.BAD_FIELD),
-        ({10: "x" * (REASON_CHARS_MAX + 1)}, Reason.BAD_FIELD),
-        ({11: bytes(64)}, Reason.BAD_FIELD),
-        ({11: bytes(66)}, Reason.BAD_FIELD),
-        ({12: bytes(31)}, Reason.BAD_FIELD),
-        ({13: 0}, Reason.BAD_FIELD),
-        ({13: 5}, Reason.BAD_FIELD),
-        ({14: 0}, Reason.BAD_SHAPE),
+        ({8: bytes(31)}, Reason.BAD_FIELD),
+        ({9: bytes(31)}, Reason.BAD_FIELD),
+        ({10: 0}, Reason.BAD_FIELD),
+        ({10: 3}, Reason.BAD_FIELD),
+        ({11: "x" * (REASON_CHARS_MAX + 1)}, Reason.BAD_FIELD),
+        ({12: bytes(64)}, Reason.BAD_FIELD),
+        ({12: bytes(66)}, Reason.BAD_FIELD),
+        ({13: bytes(31)}, Reason.BAD_FIELD),
+        ({14: 0}, Reason.BAD_FIELD),
+        ({14: 5}, Reason.BAD_FIELD),
+        ({15: 0}, Reason.BAD_SHAPE),
     ],
     ids=str,
 )

@@ -186,7 +186,7 @@ SENTENCES = (
     ("The header is a map of at most (N) bytes", roster.HEADER_BYTES_MAX),
     ("CBOR of at most (N) MiB", certificate.CERTIFICATE_BYTES_MAX / KIB**2),
     ("8 1 to (N) roster headers", certificate.HEADERS_MAX),
-    ("`/p2pmem/member/1` . (N) KiB; (N) KiB", frames.MESSAGE_BYTES_MAX / KIB, hello.HELLO_BYTES_MAX / KIB),
+    ("`/p2pmem/member/2` . (N) KiB; (N) KiB", frames.MESSAGE_BYTES_MAX / KIB, hello.HELLO_BYTES_MAX / KIB),
     ("an answer (N) MiB", join.ANSWER_BYTES_MAX / KIB**2),
     ("On a new member stream, done within (N) s", hello.HELLO_MS_MAX / 1_000),
     ("1 to (N) credentials, 1: up to (N) of", hello.AGENTS_MAX, hello.AGENTS_MAX),

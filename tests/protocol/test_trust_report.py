@@ -144,11 +144,31 @@ def test_a_kept_certificate_is_what_the_level_stands_on() -> None:
     assert [(line.signer, line.quorum) for line in report.rejections] == [(w.address("v1"), OTHER.id)]
 
 
-def test_the_heads_quorum_comes_before_a_kept_certificate() -> None:
+def test_of_what_is_complete_the_greatest_m_counts() -> None:
     one, two = (w.verdict(name, ABOUT, OURS) for name in ("v1", "v2"))
-    kept = w.certificate(ABOUT, OTHER, w.verdict("v1", ABOUT, OTHER))
-    report = judge(one, two, w.verdict("v1", ABOUT, OTHER), certificates=(kept,))
+    small = w.verdict("v1", ABOUT, OTHER)
+    of_small, of_ours = w.certificate(ABOUT, OTHER, small), w.certificate(ABOUT, OURS, one, two)
+    assert (OTHER.m, OURS.m) == (1, 2)
+    report = judge(one, two, small, certificates=(of_small,))
     assert (report.level, report.certificate, report.quorum, report.m) == (Trust.CONSENSUS_VERIFIED, None, OURS, 2)
+    for certificates in ((of_small, of_ours), (of_ours, of_small)):
+        report = judge(one, two, small, quorum=OTHER, certificates=certificates)
+        assert (report.level, report.certificate, report.m) == (Trust.CONSENSUS_VERIFIED, of_ours, 2)
+        assert report.reaches(Floor(Trust.CONSENSUS_VERIFIED, 2))
+
+
+def test_of_what_is_complete_with_one_m_the_heads_quorum_counts_and_then_the_lowest_id() -> None:
+    quorums = [w.quorum(2, ("v1", "v2", "v3"), serial) for serial in range(1, 5)]
+    said = [[w.verdict(name, ABOUT, it) for name in ("v1", "v2")] for it in quorums]
+    certificates = [w.certificate(ABOUT, it, *verdicts) for it, verdicts in zip(quorums, said, strict=True)]
+    lowest = min(quorums, key=lambda it: it.id)
+    for order in (certificates, certificates[::-1]):
+        all_said = [verdict for verdicts in said for verdict in verdicts]
+        without = judge(*all_said, quorum=None, certificates=order)
+        assert (without.quorum, without.m) == (lowest, 2)
+        for head in quorums:
+            report = judge(*all_said, quorum=head, certificates=order)
+            assert (report.quorum, report.certificate) == (head, None)
 
 
 @pytest.mark.parametrize("broken", ["missing", "a rejection", "of another version", "of one who is barred"])

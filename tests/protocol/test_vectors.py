@@ -196,9 +196,10 @@ def test_a_set_goes_as_the_steps_say(case: dict[str, Any]) -> None:
 def check_view(graph_set: GraphSet, shown: dict[str, Any]) -> None:
     view = asset_view(graph_set, AssetKey(Address.parse(shown["author"]), shown["asset"]), shown["t"])
     for it, expected in zip(view.versions, shown["versions"], strict=True):
-        assert (it.key.version, it.key.root, it.trust.level.word) == (
+        assert (it.key.version, it.key.root, it.key.seal, it.trust.level.word) == (
             expected["version"],
             raw(expected["root"]),
+            raw(expected["seal"]),
             expected["level"],
         )
         assert (it.published, it.shared_until_ms, it.conflict, it.is_visible) == tuple(
@@ -206,14 +207,14 @@ def check_view(graph_set: GraphSet, shown: dict[str, Any]) -> None:
         )
         assert it.hidden_by == (raw(expected["hidden_by"]) if expected["hidden_by"] else None)
     for floor, current in shown["current"].items():
-        found = [[it.key.version, "0x" + it.key.root.hex()] for it in view.current(Floor(Trust.parse(floor)))]
+        found = [[it.key.version, "0x" + it.key.seal.hex()] for it in view.current(Floor(Trust.parse(floor)))]
         assert found == current
 
 
 @pytest.mark.parametrize("case", VECTORS["trust"]["cases"], ids=lambda case: str(case["name"]))
 def test_trust_is_what_the_cases_say(case: dict[str, Any]) -> None:
-    author, name, version, root = VECTORS["trust"]["subject"]
-    subject = VersionKey(Address.parse(author), name, version, raw(root))
+    author, name, version, root, seal = VECTORS["trust"]["subject"]
+    subject = VersionKey(Address.parse(author), name, version, raw(root), raw(seal))
     records = [record_of(decode_item(raw(it)), 0) for it in case["evidence"]]
     report = assess(
         subject,
@@ -244,7 +245,7 @@ def test_both_forms_of_the_certificate_say_the_same() -> None:
     assert certificate == from_json(vector["json"])
     assert certificate.encode() == raw(vector["bytes"])
     statement = certificate.check()
-    assert statement.seal_digest == raw(vector["says"]["seal_digest"])
+    assert statement.seal.digest == raw(vector["says"]["subject"][4])
     assert [[str(signer), method.word] for signer, method in statement.approvals] == vector["says"]["approvals"]
 
 

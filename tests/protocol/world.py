@@ -88,8 +88,14 @@ def root_of(text: str) -> bytes:
     return keccak256(b"root " + text.encode())
 
 
-def subject(author: str, version: int = 1, root: str = "a", name: str = "asset") -> VersionKey:
-    return VersionKey(address(author), name, version, root_of(root))
+def subject(author: str, version: int = 1, root: str = "a", name: str = "asset", subgraph: str = "") -> VersionKey:
+    return seal(author, version, root, name, subgraph=subgraph).key
+
+
+@lru_cache(maxsize=10_000)
+def seal(author: str, version: int, root: str, name: str, previous: bytes | None = None, subgraph: str = "") -> Seal:
+    prior = NO_PREVIOUS if version == 1 else previous or root_of("before")
+    return Seal(NETWORK, GRAPH, subgraph, name, version, root_of(root), 1, prior, address(author))
 
 
 def quorum(m: int, verifiers: tuple[str, ...], serial: int = 1) -> Quorum:
@@ -157,11 +163,17 @@ def envelope(
     return unsigned.sign(signer(author))
 
 
-def sealed(author: str, version: int, root: str, name: str, size: int = 10, previous: bytes | None = None) -> Sealed:
-    prior = NO_PREVIOUS if version == 1 else previous or root_of("before")
-    seal = Seal(NETWORK, GRAPH, "", name, version, root_of(root), 1, prior, address(author))
+def sealed(
+    author: str,
+    version: int,
+    root: str,
+    name: str,
+    size: int = 10,
+    previous: bytes | None = None,
+    subgraph: str = "",
+) -> Sealed:
     content = ContentRef.of((root.encode() * size)[:size])
-    return Sealed(seal.sign(signer(author)), content)
+    return Sealed(seal(author, version, root, name, previous, subgraph).sign(signer(author)), content)
 
 
 def share(
@@ -175,8 +187,10 @@ def share(
     act: SignedActFor | None = None,
     size: int = 10,
     previous: bytes | None = None,
+    subgraph: str = "",
 ) -> Envelope:
-    return envelope(Kind.SHARE, author, sealed(author, version, root, name, size, previous), issued, issued + life, act)
+    body = sealed(author, version, root, name, size, previous, subgraph)
+    return envelope(Kind.SHARE, author, body, issued, issued + life, act)
 
 
 def publish(
@@ -188,8 +202,10 @@ def publish(
     issued: int = T0,
     act: SignedActFor | None = None,
     size: int = 10,
+    subgraph: str = "",
 ) -> Envelope:
-    return envelope(Kind.PUBLISH, author, sealed(author, version, root, name, size), issued, 0, act)
+    body = sealed(author, version, root, name, size, subgraph=subgraph)
+    return envelope(Kind.PUBLISH, author, body, issued, 0, act)
 
 
 def retract(

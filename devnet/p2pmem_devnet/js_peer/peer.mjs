@@ -25,7 +25,7 @@ const wallet = new Wallet(given.secret)
 const domain = { name: 'p2pmem', version: '1', salt: given.network }
 const graph = keccak256(AbiCoder.defaultAbiCoder().encode(
   ['address', 'bytes32'], [given.creator, keccak256(toUtf8Bytes(given.slug))]))
-const topic = '/p2pmem/open/1/' + keccak256(concat([toUtf8Bytes('p2pmem open graph'), graph])).slice(2)
+const topic = '/p2pmem/open/2/' + keccak256(concat([toUtf8Bytes('p2pmem open graph'), graph])).slice(2)
 const SHARE = 2
 const DAY_MS = 86_400_000
 const NOBODY = '0x' + '00'.repeat(32)
@@ -67,12 +67,12 @@ async function * frames (stream) {
 }
 
 // hello: greeting, greeting, our proof, their proof
-const greeting = () => encode(map(getBytes(given.network), 1, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], 1 << 17, 1 << 24, Date.now()))
+const greeting = () => encode(map(getBytes(given.network), 2, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], 1 << 17, 1 << 24, Date.now()))
 async function hello (stream, us, them) {
   const said = frames(stream)
   stream.send(framed(greeting()))
   const theirs = read((await said.next()).value)
-  if (hexlify(theirs.get(0)) !== given.network || theirs.get(1) !== 1) throw new Error('another network or version')
+  if (hexlify(theirs.get(0)) !== given.network || theirs.get(1) !== 2) throw new Error('another network or version')
   const carry = { agent: wallet.address, peer: us, serial: 1, until: Date.now() + 30 * DAY_MS }
   const signature = getBytes(await wallet.signTypedData(domain, CARRY, carry))
   stream.send(framed(encode(map([map(getBytes(carry.agent), carry.serial, carry.until, signature)], []))))
@@ -159,7 +159,7 @@ process.stdin.on('end', () => process.exit(0))
 process.stdin.resume()
 
 const connection = await node.dial(multiaddr(given.address))
-const stream = await connection.newStream('/p2pmem/member/1')
+const stream = await connection.newStream('/p2pmem/member/2')
 hello(stream, node.peerId.toString(), connection.remotePeer.toString()).catch((error) => say({ error: error.message }))
 
 const timer = setInterval(async () => {

@@ -20,9 +20,9 @@ pragma solidity 0.8.37;
 ///  6. A signature has v 27 or 28 and an s in the lower half (EIP-2), so that there is one form of it.
 ///
 /// What the contract cannot know: principals named beside an author, rejections, and what was retracted. It says "m
-/// verifiers of this quorum approved this root", never "this is still the current version".
+/// verifiers of this quorum approved what this seal covers", never "this is still the current version".
 contract Anchor {
-    // One approval, as its verifier signed it. Method: 1 auto, 2 shacl, 3 manual, 4 exec.
+    // One approval, as its verifier signed it. Method: 1 auto, 2 shacl, 3 exec, 4 manual.
     struct Approval {
         address signer;
         uint8 method;
@@ -38,6 +38,7 @@ contract Anchor {
         bytes32 assetHash; // keccak256 of the name's UTF-8 bytes
         uint32 version;
         bytes32 root;
+        bytes32 seal; // the digest of the author's seal: what a batch has for a leaf
         address author;
     }
 
@@ -61,6 +62,7 @@ contract Anchor {
         bytes32 indexed graph,
         bytes32 indexed quorum,
         bytes32 indexed root,
+        bytes32 seal,
         bytes32 assetHash,
         uint32 version,
         address author,
@@ -82,7 +84,7 @@ contract Anchor {
     bytes32 private constant REGISTER_QUORUM_TYPEHASH =
         keccak256("RegisterQuorum(bytes32 graph,bytes32 quorum,uint32 serial)");
     bytes32 private constant VERDICT_TYPEHASH = keccak256(
-        "Verdict(bytes32 graph,bytes32 quorum,string asset,uint32 version,bytes32 root,address author,uint8 decision,uint8 method,bytes32 reason,address signer)"
+        "Verdict(bytes32 graph,bytes32 quorum,string asset,uint32 version,bytes32 root,bytes32 seal,address author,uint8 decision,uint8 method,bytes32 reason,address signer)"
     );
     uint8 private constant APPROVE = 1;
     uint8 private constant METHOD_MAX = 4;
@@ -173,7 +175,14 @@ contract Anchor {
             held.approvals = uint16(approvals.length);
         }
         emit Attested(
-            subject.graph, quorum, subject.root, subject.assetHash, subject.version, subject.author, approvals.length
+            subject.graph,
+            quorum,
+            subject.root,
+            subject.seal,
+            subject.assetHash,
+            subject.version,
+            subject.author,
+            approvals.length
         );
     }
 
@@ -208,6 +217,7 @@ contract Anchor {
                 subject.assetHash,
                 subject.version,
                 subject.root,
+                subject.seal,
                 subject.author,
                 APPROVE,
                 approval.method,
@@ -226,7 +236,9 @@ contract Anchor {
 
     function keyOf(Subject calldata subject) private pure returns (bytes32) {
         return keccak256(
-            abi.encode(subject.graph, subject.assetHash, subject.version, subject.root, subject.author)
+            abi.encode(
+                subject.graph, subject.assetHash, subject.version, subject.root, subject.seal, subject.author
+            )
         );
     }
 }

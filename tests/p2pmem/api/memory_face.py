@@ -29,7 +29,7 @@ from .memory_graphs import MemoryGraphs
 from .memory_jobs import MemoryJobs
 from .memory_reading import MemoryReading
 from .memory_trust import MemoryTrust
-from .memory_values import AGENT, NOW_MS, OTHER, ROOT
+from .memory_values import AGENT, NOW_MS, OTHER, ROOT, SEAL
 
 
 class MemoryFace(MemoryGraphs, MemoryDrafts, MemoryJobs, MemoryReading, MemoryTrust):
@@ -46,7 +46,9 @@ class MemoryFace(MemoryGraphs, MemoryDrafts, MemoryJobs, MemoryReading, MemoryTr
         self._versions: dict[tuple[str, str], tuple[VersionView, bytes]] = {}
         self._jobs: dict[str, JobView] = {}
         self._requests = {"r1": JoinRequestView("r1", "", OTHER, "Bob", ("reader",), NOW_MS)}
-        self._reviews = {"v1": ReviewView("v1", f"{AGENT}/findings", f"{OTHER}/x@1", ROOT, OTHER, NOW_MS, "manual")}
+        self._reviews = {
+            "v1": ReviewView("v1", f"{AGENT}/findings", f"{OTHER}/x@1", ROOT, SEAL, OTHER, NOW_MS, "manual")
+        }
         self._events: list[ChangeEvent] = []
         self._agents = {AGENT: AgentView(AGENT, "me", False)}
         self._prepared: dict[str, SignView] = {}

@@ -91,7 +91,7 @@ class MemoryTrust:
     async def history(self: MemoryFace, graph: str, reference: str) -> HistoryView:
         self._note("history", graph=graph, reference=reference)
         version, _ = self._version(graph, reference)
-        step = HistoryStep(version.version, "promote", version.author, version.root, version.issued_ms)
+        step = HistoryStep(version.version, "promote", version.author, version.root, version.seal, version.issued_ms)
         back = RetractView(1, version.author, False, False, None, "a mistake", version.issued_ms)
         return HistoryView(graph, version.reference, (step,), (version,), (back,))
 

@@ -10,7 +10,7 @@ from p2pmem.face import (
     VersionView,
 )
 
-# AGENT, NOW_MS, OTHER, PEER, ROOT, make_version, proof_of
+# AGENT, NOW_MS, OTHER, PEER, ROOT, SEAL, make_version, proof_of
 
 AGENT = "0x" + "a1" * 20
 OTHER = "0x" + "b2" * 20
@@ -18,6 +18,7 @@ PEER = "12D3KooWThatIsUs"
 NOW_MS = 1_800_000_000_000
 ENDED = {"succeeded", "failed", "cancelled", "outcome_unknown"}
 ROOT = "0x" + "42" * 32
+SEAL = "0x" + "5e" * 32
 
 
 def proof_of(lines: list[str], line: str, reference: str) -> dict[str, object]:
@@ -30,6 +31,7 @@ def proof_of(lines: list[str], line: str, reference: str) -> dict[str, object]:
     return {
         "reference": reference,
         "statement": line,
+        "seal": SEAL,
         "root": "0x" + tree.root.hex(),
         "leaves": tree.leaf_count,
         "leaf": "0x" + proof.leaf.hex(),
@@ -50,6 +52,7 @@ def make_version(graph: str, reference: str) -> VersionView:
         name=name,
         version=1,
         root=ROOT,
+        seal=SEAL,
         statements=2,
         subgraph="",
         layer=Layer.SHARED,

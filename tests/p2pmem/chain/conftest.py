@@ -28,7 +28,8 @@ REASON = keccak(text="the numbers match the source")
 DOMAIN = (("name", "string"), ("version", "string"), ("salt", "bytes32"))
 VERDICT = (
     *(("graph", "bytes32"), ("quorum", "bytes32"), ("asset", "string"), ("version", "uint32"), ("root", "bytes32")),
-    *(("author", "address"), ("decision", "uint8"), ("method", "uint8"), ("reason", "bytes32"), ("signer", "address")),
+    *(("seal", "bytes32"), ("author", "address")),
+    *(("decision", "uint8"), ("method", "uint8"), ("reason", "bytes32"), ("signer", "address")),
 )
 REGISTER_QUORUM = (("graph", "bytes32"), ("quorum", "bytes32"), ("serial", "uint32"))
 
@@ -84,7 +85,7 @@ class Graph:
         return QuorumRegistration(address_of(self.creator), bytes(keccak(text=self.slug)), quorum, signature)
 
     def subject(self, **changes: Any) -> Subject:
-        made = Subject(self.id, "soil/ph-2024", 3, bytes(keccak(text="content")), address_of(self.author))
+        made = Subject(self.id, "soil/ph-2024", 3, keccak(text="content"), keccak(text="seal"), address_of(self.author))
         return replace(made, **changes)
 
     def approval(
@@ -102,6 +103,7 @@ class Graph:
             "asset": subject.asset,
             "version": subject.version,
             "root": subject.root,
+            "seal": subject.seal,
             "author": "0x" + subject.author.hex(),
             "decision": decision,
             "method": 3,

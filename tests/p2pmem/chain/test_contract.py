@@ -204,6 +204,7 @@ async def test_an_attestation_is_of_one_graph_name_version_root_and_author(chain
         replace(subject, asset="soil/ph-2025"),
         replace(subject, version=4),
         replace(subject, root=bytes(keccak(text="other"))),
+        replace(subject, seal=bytes(keccak(text="other"))),
         replace(subject, author=approvals[4].signer),
     ):
         assert await refused(chain, other, quorum, approvals[:3]) == "BadSignature"
@@ -224,7 +225,7 @@ async def test_one_verifier_never_counts_twice(chain: EvmChain, graph: Graph) ->
 def attest_call(subject: Subject, quorum: QuorumPreimage, approvals: Sequence[Approval]) -> bytes:
     """The call as a hostile client makes it, in any order; encoded apart from our client."""
     kinds = [
-        "(bytes32,bytes32,uint32,bytes32,address)",
+        "(bytes32,bytes32,uint32,bytes32,bytes32,address)",
         "uint32",
         "uint16",
         "address[]",
@@ -232,7 +233,7 @@ def attest_call(subject: Subject, quorum: QuorumPreimage, approvals: Sequence[Ap
     ]
     asset_hash = keccak(text=subject.asset)
     arguments = [
-        (subject.graph, asset_hash, subject.version, subject.root, subject.author),
+        (subject.graph, asset_hash, subject.version, subject.root, subject.seal, subject.author),
         quorum.serial,
         quorum.m,
         list(quorum.verifiers),
@@ -378,7 +379,7 @@ def test_the_domain_and_types_of_the_contract_are_those_that_are_signed() -> Non
     for text in (
         "EIP712Domain(string name,string version,bytes32 salt)",
         "RegisterQuorum(bytes32 graph,bytes32 quorum,uint32 serial)",
-        "Verdict(bytes32 graph,bytes32 quorum,string asset,uint32 version,bytes32 root,address author,"
+        "Verdict(bytes32 graph,bytes32 quorum,string asset,uint32 version,bytes32 root,bytes32 seal,address author,"
         "uint8 decision,uint8 method,bytes32 reason,address signer)",
     ):
         assert f'"{text}"' in source

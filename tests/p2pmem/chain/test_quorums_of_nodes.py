@@ -10,7 +10,7 @@ from eth_account import Account
 from p2pmem_devnet.anvil import CHAIN_ID, Anvil
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.keys import Key
-from p2pmem_protocol.names import network_id
+from p2pmem_protocol.names import network_id, parse_hex_id
 
 from p2pmem.chain import ChainSettings, Subject
 from p2pmem.chain.client import open_chain
@@ -85,7 +85,8 @@ async def test_a_quorum_is_registered_by_itself_and_a_certificate_attested(anvil
         ended = await author.face.job(job.id, wait_ms=30_000)
         assert ended.state == "succeeded", ended.error
         version = await author.face.version(view.graph, "x")
-        subject = Subject(found.id, "x", 1, bytes.fromhex(version.root[2:]), bytes(addresses[0]))
+        root, seal = parse_hex_id(version.root), parse_hex_id(version.seal)
+        subject = Subject(found.id, "x", 1, root, seal, bytes(addresses[0]))
         fact = await chain.chain.attestation_of(subject)
         assert fact is not None
         assert (fact.serial, fact.m, fact.verifiers, fact.approvals) == (1, 2, 2, 2)

@@ -28,7 +28,9 @@ def test_a_quorum_of_all_is_a_quorum() -> None:
 
 def test_a_subject_with_a_short_root_is_refused() -> None:
     with pytest.raises(MisuseError, match="root has 31 bytes"):
-        Subject(bytes(32), "name", 1, bytes(31), A)
+        Subject(bytes(32), "name", 1, bytes(31), bytes(32), A)
+    with pytest.raises(MisuseError, match="seal has 31 bytes"):
+        Subject(bytes(32), "name", 1, bytes(32), bytes(31), A)
 
 
 def test_settings_with_no_confirmation_are_refused() -> None:

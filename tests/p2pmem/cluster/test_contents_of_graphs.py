@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from p2pmem_devnet.cluster import Cluster
 from p2pmem_devnet.cluster_node import Asset, ClusterNode
-from p2pmem_jobs import InlineBlocking, open_database
 from p2pmem_protocol.bodies import ContentRef, Sealed
 from p2pmem_protocol.content import check_canonical
 from p2pmem_protocol.envelope import NEVER, Envelope, Unsigned
@@ -25,7 +24,6 @@ from trio.testing import MockClock
 
 from p2pmem.exchange.holdings import SELF, Offered
 from p2pmem.face import LimitsChange, MemberChange, NewGraph, NewMember, NotFoundError
-from p2pmem.ledger.schema import COMPONENT, MIGRATIONS
 
 LONG = "".join(f"ex:a ex:secret {n} .\n" for n in range(2000))
 SHORT = "ex:a ex:secret 1 ."
@@ -99,7 +97,7 @@ async def test_who_knows_the_hash_of_another_graphs_content_is_not_given_it(
         assert (shown.held, shown.copies) == (False, 0)
         assert not (await it.bo.query("SELECT ?o { ?s <http://example.org/secret> ?o }")).rows
         with pytest.raises(NotFoundError, match="not held"):
-            await it.bo.content(Asset(it.cluster.graph, it.cy.address, "mine", 1, ""))
+            await it.bo.content(Asset(it.cluster.graph, it.cy.address, "mine", 1, "", ""))
 
 
 async def test_what_comes_through_both_graphs_is_given_in_both(autojump_clock: MockClock) -> None:
@@ -255,31 +253,8 @@ async def test_what_is_fetched_is_judged_without_a_look_at_the_rest_of_the_set(
             assert not gone_through
 
 
-async def test_attached_content_is_taken_along_from_the_schema_before(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    path = tmp_path_factory.mktemp("ledger") / "ledger.sqlite"
-    graph, long, short = b"g" * 32, b"l" * 32, b"s" * 32
-    async with open_database(path, blocking=InlineBlocking()) as database:
-        await database.migrate(COMPONENT, MIGRATIONS[:5])
-
-        def fill(connection: sqlite3.Connection) -> None:
-            connection.execute("INSERT INTO graph VALUES (?, ?, ?, ?, ?)", (graph, b"c" * 20, "g", 1, None))
-            for content_hash, size in ((long, CONTENT_INLINE_BYTES_MAX + 1), (short, 9)):
-                connection.execute("INSERT INTO content(hash, data) VALUES (?, ?)", (content_hash, bytes(size)))
-
-        await database.write(fill)
-    async with open_database(path, blocking=InlineBlocking()) as database:
-        await database.migrate(COMPONENT, MIGRATIONS)
-
-        def attached(connection: sqlite3.Connection) -> list[tuple[bytes, bytes]]:
-            return connection.execute("SELECT graph, hash FROM attached").fetchall()
-
-        assert database.read(attached) == [(graph, long)]
-
-
 @pytest.mark.parametrize("left", [False, True], ids=["a graph it is in", "a graph it had left"])
-async def test_what_an_upgrade_writes_down_for_every_graph_is_not_of_one_that_does_not_name_it(
+async def test_what_is_written_down_for_a_graph_that_does_not_name_it_is_not_of_that_graph(
     left: bool, autojump_clock: MockClock
 ) -> None:
     async with two() as it:
@@ -290,11 +265,10 @@ async def test_what_an_upgrade_writes_down_for_every_graph_is_not_of_one_that_do
             await it.cluster.settled()
         graph = GraphName.parse(it.cluster.graph).id
 
-        def upgrade(connection: sqlite3.Connection) -> None:
-            """As the sixth migration does where there is one content."""
+        def write(connection: sqlite3.Connection) -> None:
             connection.execute("INSERT INTO attached VALUES (?, ?)", (graph, content_hash))
 
-        await it.bo.inside.ledger.database.write(upgrade)
+        await it.bo.inside.ledger.database.write(write)
         await it.cluster.restart(it.bo)
         if left:
             invite = await it.ada.face.invite(it.cluster.graph, roles=("writer",), uses=1, life_ms=60_000)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
-
 import pytest
 from p2pmem_devnet.cluster import Cluster
 from p2pmem_devnet.cluster_node import ClusterNode
-from p2pmem_jobs import InlineBlocking, open_database
 from trio.testing import MockClock
 
 from p2pmem.face import NewGraph
-from p2pmem.ledger.schema import COMPONENT, MIGRATIONS
 
 
 async def _join_second(cluster: Cluster, *nodes: ClusterNode) -> str:
@@ -48,20 +44,3 @@ async def test_leaving_one_graph_takes_nothing_from_another(left_first: bool, au
         await cluster.stop(bo)
         await cluster.restart(bo)
         assert await _troubles(bo) == {stays: ""}
-
-
-async def test_parts_of_rosters_are_taken_along_from_the_schema_before(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    path = tmp_path_factory.mktemp("ledger") / "ledger.sqlite"
-    async with open_database(path, blocking=InlineBlocking()) as database:
-        await database.migrate(COMPONENT, MIGRATIONS[:2])
-        row = (b"h" * 32, b"g" * 32, b"limits")
-        await database.write(lambda it: it.execute("INSERT INTO part(hash, graph, data) VALUES (?, ?, ?)", row))
-    async with open_database(path, blocking=InlineBlocking()) as database:
-        await database.migrate(COMPONENT, MIGRATIONS)
-
-        def parts(connection: sqlite3.Connection) -> list[tuple[bytes, bytes, bytes]]:
-            return connection.execute("SELECT hash, graph, data FROM part").fetchall()
-
-        assert database.read(parts) == [row]

@@ -48,7 +48,7 @@ async def graphs(index: TextIndex, question: str, filter_: TextFilter = NOW, lim
 async def test_a_hit_says_whose_passage_it_is(index: TextIndex) -> None:
     await index.apply(1, [entry("urn:g1", "Statins lower cholesterol", level=3), entry("urn:g2", "Tea is warm")])
     (hit,) = await index.search("what lowers the CHOLESTEROL?", 5, NOW)
-    assert (hit.graph_iri, hit.asset, hit.root, hit.subject) == ("urn:g1", "asset of urn:g1", b"r" * 32, "urn:s0")
+    assert (hit.graph_iri, hit.asset, hit.seal, hit.subject) == ("urn:g1", "asset of urn:g1", b"r" * 32, "urn:s0")
     assert (hit.level, hit.author, hit.text) == (3, "0xada", "Statins lower cholesterol")
     assert hit.score > 0
 

@@ -88,7 +88,7 @@ class Scene:
             ).fetchall()
         )
         now_ms = source.clock.now_ms()
-        key = VersionKey(asset.author, asset.name, asset.version, bytes.fromhex(asset.root[2:])).asset
+        key = asset.key.asset
         views: dict[str, AssetView] = {}
         for name, ordered in (("forwards", rows), ("backwards", rows[::-1])):
             folded = GraphSet(graph.id, graph.network)
@@ -155,7 +155,7 @@ async def scene(seed: int = 1, *, quorum: int = 2, policy: str = "manual", **set
 
 
 def subject(asset: Asset) -> VersionKey:
-    return VersionKey(asset.author, asset.name, asset.version, bytes.fromhex(asset.root[2:]))
+    return asset.key
 
 
 def addresses(view: VersionView | None) -> set[Address]:
@@ -165,7 +165,7 @@ def addresses(view: VersionView | None) -> set[Address]:
 
 
 def _is(view: VersionView, asset: Asset) -> bool:
-    return view.key == subject(asset)
+    return view.key == asset.key
 
 
 def _admitted(graph_set: GraphSet, data: bytes, now_ms: int) -> bool:

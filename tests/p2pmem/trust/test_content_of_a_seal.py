@@ -14,6 +14,7 @@ from p2pmem_protocol.envelope import Envelope, Unsigned, decode_item
 from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.limits import DAY_MS
+from p2pmem_protocol.names import hex_id
 from p2pmem_protocol.seal import NO_PREVIOUS, Seal, SignedSeal
 from p2pmem_protocol.trust import Trust
 from trio.testing import MockClock
@@ -30,7 +31,7 @@ def sealed(it: Scene, by: ClusterNode, name: str, content: bytes) -> tuple[Signe
     real = check_canonical(content)
     graph = it.ada.graph
     seal = Seal(graph.network, graph.id, "", name, 1, real.root, real.line_count, NO_PREVIOUS, by.address)
-    return seal.sign(by.key), Asset(it.cluster.graph, by.address, name, 1, "0x" + real.root.hex())
+    return seal.sign(by.key), Asset(it.cluster.graph, by.address, name, 1, hex_id(seal.root), hex_id(seal.digest))
 
 
 def share_of(it: Scene, by: ClusterNode, seal: SignedSeal, named: ContentRef, earlier_ms: int = 0) -> Envelope:

@@ -94,12 +94,56 @@ async def test_a_least_m_finds_what_an_earlier_and_larger_quorum_verified(autoju
             assert [(each.name, each.version, each.trust.m) for each in listed] == [("kept", 1, 3)]
             hits = await node.recall("kept says", min_trust=Trust.CONSENSUS_VERIFIED, min_m=3)
             assert [hit.version and hit.version.version for hit in hits] == [1]
-            assert len(await node.recall("kept says", min_trust=Trust.CONSENSUS_VERIFIED)) <= 2
+            hits = await node.recall("kept says", min_trust=Trust.CONSENSUS_VERIFIED)
+            assert {hit.version and (hit.version.name, hit.version.version) for hit in hits} == {
+                ("kept", 2),
+                ("single", 1),
+            }
+            assert len(hits) == 2
         # once M is what it was, all stand under one quorum again
         await it.change(MemberChange(m=3))
         for node in (it.ada, it.cy):
             assert await says(node, Trust.CONSENSUS_VERIFIED, 3, "select") == {"by-three"}
             assert await says(node, Trust.CONSENSUS_VERIFIED, 0, "select") == {"by-one", "single"}
+
+
+async def test_a_version_that_is_verified_again_by_fewer_keeps_its_greater_m(autojump_clock: MockClock) -> None:
+    async with scene(quorum=3) as it:
+        asset = await said(it, "by-three")
+        await approved(it, asset, it.bo, it.cy, it.dan)
+        await it.change(MemberChange(m=1))
+        await approved(it, asset, it.bo)
+        view = await it.agreed(asset)
+        assert view is not None
+        assert (view.trust.level, view.trust.m, len(view.trust.approvals)) == (Trust.CONSENSUS_VERIFIED, 3, 3)
+        for m in (1, 2):
+            await it.change(MemberChange(m=m))
+            for node in it.awake:
+                for shape in SHAPES:
+                    assert await says(node, Trust.CONSENSUS_VERIFIED, 3, shape) == {"by-three"}
+                    assert await says(node, Trust.CONSENSUS_VERIFIED, 4, shape) == set()
+                (listed,) = await node.face.versions(asset.graph, layer=None, min_trust="ConsensusVerified", min_m=3)
+                assert (listed.seal, listed.trust.m, listed.trust.approvals) == (asset.seal, 3, 3)
+                (hit,) = await node.recall("by three says", min_trust=Trust.CONSENSUS_VERIFIED, min_m=3)
+                assert hit.version is not None
+                assert hit.version.trust.m == 3
+                statement = (await node.certificate(asset)).statement
+                assert (statement["m"], statement["n"]) == (3, 3)
+                explained = await node.face.explain(asset.graph, asset.reference)
+                assert (explained.kept, explained.version.trust.m) == (True, 3)
+
+
+async def test_inside_graph_there_is_no_content_of_any_floor(autojump_clock: MockClock) -> None:
+    async with scene(quorum=1) as it:
+        await approved(it, await said(it, "verified"), it.bo)
+        await said(it, "bare")
+        await it.wake()
+        content = "SELECT ?o { GRAPH ?g { ?s <http://example.org/says> ?o } }"
+        where = "SELECT DISTINCT ?g { GRAPH ?g { ?s ?p ?o } }"
+        for node, floor in product((it.ada, it.eve), (None, Trust.SELF_ATTESTED, Trust.CONSENSUS_VERIFIED)):
+            assert (await node.query(content, min_trust=floor)).rows == ()
+            ((graph,),) = (await node.query(where, min_trust=floor)).rows
+            assert graph == f"<{it.ada.graph.name.meta_iri}>"
 
 
 async def test_trust_stands_in_the_meta_graph_with_its_m_of_n(autojump_clock: MockClock) -> None:

@@ -68,7 +68,7 @@ def test_every_limit_that_a_change_asks_for_is_told(name: str) -> None:
 
 QUORUM = Quorum(GRAPH, 1, 1, (ANN,))
 BODY = Body((Member(ANN, Role.READER | Role.VERIFIER, "Ann", 5),), Limits(Access.GATED, QUORUM))
-CERTIFICATE = KeptCertificate(VersionKey(BEN, "trial", 4, b"r" * 32), QUORUM, (b"v" * 32,))
+CERTIFICATE = KeptCertificate(VersionKey(BEN, "trial", 4, b"r" * 32, b"s" * 32), QUORUM, (b"v" * 32,))
 OTHER_BODY: Final[dict[str, tuple[Any, str]]] = {
     "members": (
         (*BODY.members, Member(BEN, Role.READER, "Ben", 6)),
@@ -76,7 +76,7 @@ OTHER_BODY: Final[dict[str, tuple[Any, str]]] = {
     ),
     "limits": (replace(BODY.limits, acks_min=7), "others that must hold what is published: 0 now, 7 then"),
     "kept": ((b"k" * 32, b"l" * 32), "counting on: 0 now, 2 then"),
-    "certificates": ((CERTIFICATE,), f"{BEN}/trial@4 kept as verified: none now, 1 of 1: {ANN} then"),
+    "certificates": ((CERTIFICATE,), f"{BEN}/trial@4:0x{'73' * 32} kept as verified: none now, 1 of 1: {ANN} then"),
 }
 OTHER_LIMITS: Final[dict[str, tuple[Any, str]]] = {
     "access": (Access.OPEN, "access: gated now, open then"),

@@ -17,12 +17,12 @@ from p2pmem_protocol.errors import Reason
 from p2pmem_protocol.evidence import Decision, Evidence, Method, Verdict
 from p2pmem_protocol.keys import Key
 from p2pmem_protocol.kinds import Kind
-from p2pmem_protocol.names import GraphId, VersionKey, network_id
+from p2pmem_protocol.names import VersionKey, hex_id, network_id
 from p2pmem_protocol.seal import NO_PREVIOUS, Seal
 from p2pmem_protocol.trust import Trust
 from trio.testing import MockClock
 
-from p2pmem.face import MemberChange, NewMember, NoRightError
+from p2pmem.face import MemberChange, NewGraph, NewMember, NoRightError
 from tests.p2pmem.trust.scene import Scene, addresses, scene, subject
 
 ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
@@ -83,7 +83,7 @@ async def test_two_agents_of_one_principal_are_one_author_and_bar_it(autojump_cl
             )
             assert await it.offered(unsigned.sign(helper).encode()) == {None}
             (mine,) = [each for each in await it.ada.versions() if each.author == str(helper.address)]
-            about = _verdicts(it, helper, content.root)
+            about = _verdicts(it, seal.key)
             # neither the principal nor another of its agents verifies it
             assert await it.offered(about(it.bo.key).encode()) == {None}
             assert await it.offered(about(agent("bo's second")).encode()) == {Reason.NOT_LISTED}
@@ -92,7 +92,7 @@ async def test_two_agents_of_one_principal_are_one_author_and_bar_it(autojump_cl
             assert mine.principal == str(it.bo.address)
             assert (mine.trust.level, mine.trust.n, mine.trust.approvals) == ("PartiallyVerified", 2, 1)
             assert await it.offered(about(it.dan.key).encode()) == {None}
-            assets.append(Asset(it.cluster.graph, helper.address, "note", 1, f"0x{content.root.hex()}"))
+            assets.append(Asset(it.cluster.graph, helper.address, "note", 1, hex_id(seal.root), hex_id(seal.digest)))
         for asset in assets:
             assert await it.level(asset) is Trust.CONSENSUS_VERIFIED
         for node in it.awake:
@@ -100,14 +100,13 @@ async def test_two_agents_of_one_principal_are_one_author_and_bar_it(autojump_cl
             assert [(each.trust.level, each.trust.n) for each in shown] == [("ConsensusVerified", 2)] * 2
 
 
-def _verdicts(it: Scene, author: Key, root: bytes) -> Callable[[Key], Evidence]:
-    """Approvals of the first note of an author."""
+def _verdicts(it: Scene, about: VersionKey) -> Callable[[Key], Evidence]:
+    """Approvals of a version."""
     graph = it.bo.graph
     assert graph.head is not None
     quorum = graph.head.quorum.id
 
     def verdict(key: Key) -> Evidence:
-        about = VersionKey(author.address, "note", 1, root)
         made = Verdict(graph.network, graph.id, quorum, about, Decision.APPROVE, Method.MANUAL, "", key.address)
         return Evidence.sign(made, key)
 
@@ -146,10 +145,10 @@ async def test_a_verdict_about_something_else_counts_for_nothing_here(autojump_c
         asset, _ = await it.proposed()
         about = subject(asset)
         elsewhere: list[tuple[dict[str, object], Reason]] = [
-            ({"graph": GraphId(bytes(32))}, Reason.UNKNOWN_GRAPH),
             ({"network": network_id("another")}, Reason.WRONG_NETWORK),
             ({"subject": replace(about, version=2)}, Reason.SUBJECT_NOT_HELD),
             ({"subject": replace(about, root=bytes(32))}, Reason.SUBJECT_NOT_HELD),
+            ({"subject": replace(about, seal=bytes(32))}, Reason.SUBJECT_NOT_HELD),
             ({"subject": replace(about, author=it.cy.address)}, Reason.SUBJECT_NOT_HELD),
             ({"subject": replace(about, name="other")}, Reason.SUBJECT_NOT_HELD),
             ({"quorum": bytes(32)}, Reason.WRONG_QUORUM),
@@ -160,6 +159,42 @@ async def test_a_verdict_about_something_else_counts_for_nothing_here(autojump_c
         other = it.verdict(it.bo, asset, subject=replace(about, version=2))
         moved = Evidence(it.verdict(it.bo, asset).statement, other.signature)
         assert await it.offered(moved.encode()) <= {Reason.WRONG_SIGNER, Reason.BAD_SIGNATURE}
+        assert await it.level(asset) is Trust.SELF_ATTESTED
+
+
+async def test_a_verdict_of_another_graph_counts_there_and_not_here(autojump_clock: MockClock) -> None:
+    async with scene(quorum=1) as it:
+        asset, _ = await it.proposed()
+        # the same agents, the same words under the same name: all that is other is the graph
+        elsewhere = (await it.ada.face.found(NewGraph("elsewhere"))).graph
+        invite = await it.ada.face.invite(elsewhere, roles=("verifier",), uses=1, life_ms=60_000)
+        await it.bo.face.join(invite, label="bo")
+        await it.ada.face.change_members(elsewhere, MemberChange(m=1))
+        there = await it.ada.share("ex:trial ex:lowers ex:ldl .", name=asset.name, graph=elsewhere)
+        await it.ada.face.verify(elsewhere, there.reference, deadline_ms=None)
+        await it.cluster.settled()
+        assert (there.name, there.root) == (asset.name, asset.root)
+        (review,) = [each for each in await it.bo.face.reviews() if each.graph == elsewhere]
+        await it.bo.face.decide_review(review.id, approve=True, reason="")
+        await it.cluster.settled()
+        view = it.ada.view(there)
+        assert view is not None
+        assert view.trust.level is Trust.CONSENSUS_VERIFIED
+        data = it.ada.inside.ledger.raw(view.trust.approvals[0].id)
+        assert data is not None
+        for node in (it.cy, it.dan):
+            assert await it.offer(node, data) is Reason.UNKNOWN_GRAPH
+        # nor does the signature count under any of the names that are its own here
+        said = Evidence.decode(data)
+        here = it.verdict(it.bo, asset).statement
+        for change in ({"graph": here.graph}, {"graph": here.graph, "subject": here.subject}):
+            moved = replace(said.statement, **change)  # type: ignore[arg-type]  # fields of a verdict
+            assert await it.offered(Evidence(moved, said.signature).encode()) <= {
+                Reason.WRONG_QUORUM,
+                Reason.SUBJECT_NOT_HELD,
+                Reason.WRONG_SIGNER,
+            }
+        assert await it.offered(Evidence(here, said.signature).encode()) <= {Reason.WRONG_SIGNER, Reason.BAD_SIGNATURE}
         assert await it.level(asset) is Trust.SELF_ATTESTED
 
 
@@ -208,7 +243,7 @@ async def test_two_roots_of_one_version_are_two_subjects_in_conflict(autojump_cl
         assert await it.offered(twin.encode()) == {None}
         await it.bo.decide(approve=True)
         await it.cy.decide(approve=True)
-        other = replace(asset, root="0x" + content.root.hex())
+        other = replace(asset, root=hex_id(seal.root), seal=hex_id(seal.digest))
         verified, bare = await it.agreed(asset), await it.agreed(other)
         assert verified is not None
         assert bare is not None

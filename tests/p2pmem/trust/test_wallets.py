@@ -70,7 +70,7 @@ async def shared(it: Scene, wallet: Wallet, name: str = "from-a-wallet", **field
     assert sealed.reference == said.reference
     await it.cluster.settled()
     (view,) = [each for each in await it.ada.versions() if each.name == name]
-    return Asset(graph, Address.parse(wallet.address), name, view.version, view.root)
+    return Asset(graph, Address.parse(wallet.address), name, view.version, view.root, view.seal)
 
 
 async def test_seal_share_publish_and_retract(autojump_clock: MockClock) -> None:

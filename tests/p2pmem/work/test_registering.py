@@ -16,7 +16,7 @@ from p2pmem.work.registering import AttestArgs, RegisteringJobs
 from p2pmem.work.transacting import OnChain
 from p2pmem.work.verifying import SubjectArgs
 
-VERSION = VersionKey(Key(bytes([1]) * 32).address, "x", 1, bytes(32))
+VERSION = VersionKey(Key(bytes([1]) * 32).address, "x", 1, bytes(32), bytes(32))
 
 
 @pytest.mark.parametrize(("serial", "counts"), [(None, False), (1, False), (2, True), (3, True)])
@@ -41,6 +41,6 @@ async def test_only_an_attestation_under_this_quorum_or_a_later_one_counts_as_do
     jobs = RegisteringJobs(cast("Any", ledger), nothing, nothing, nothing, cast("Any", queue), cast("Any", chain))
     certificate = SimpleNamespace(quorum=SimpleNamespace(serial=2), verdicts=())
     monkeypatch.setattr(jobs, "_certificate", lambda graph, key: certificate)
-    subject = SubjectArgs(bytes(32), bytes(VERSION.author), VERSION.name, VERSION.version, VERSION.root)
+    subject = SubjectArgs(bytes(32), *VERSION.fields)
     await jobs._attest(nothing, AttestArgs(subject))
     assert found == [OnChain(7, 3) if counts else None]

@@ -151,8 +151,8 @@ export const quorumId = (graph, q) => (q.m === 0 ? ZERO
 
 const TYPES = `Seal(bytes32 graph,string subgraph,string asset,uint32 version,bytes32 root,uint32 leaves,bytes32 previous,address author)
 Envelope(bytes32 graph,uint8 kind,address author,bytes32 delegation,uint32 roster,uint64 issuedAt,uint64 expiresAt,bytes body)
-Endorsement(bytes32 graph,string asset,uint32 version,bytes32 root,address author,uint8 decision,string reason,address signer)
-Verdict(bytes32 graph,bytes32 quorum,string asset,uint32 version,bytes32 root,address author,uint8 decision,uint8 method,bytes32 reason,address signer)
+Endorsement(bytes32 graph,string asset,uint32 version,bytes32 root,bytes32 seal,address author,uint8 decision,string reason,address signer)
+Verdict(bytes32 graph,bytes32 quorum,string asset,uint32 version,bytes32 root,bytes32 seal,address author,uint8 decision,uint8 method,bytes32 reason,address signer)
 Roster(bytes32 graph,uint32 version,uint32 term,bytes32 parent,uint32 parentTerm,address owner,bytes32 quorum,uint32 quorumSerial,bytes32 members,bytes32 limits,bytes32 kept,bytes32 certificates,address signer)
 RegisterQuorum(bytes32 graph,bytes32 quorum,uint32 serial)
 ActFor(address principal,address agent,uint32 serial,string label,uint8 rights)

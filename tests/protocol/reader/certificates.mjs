@@ -27,14 +27,14 @@ export function readCertificate(data) {
   const verdicts = c.verdicts.map((one) => readItem(getBytes(one)));
   verdicts.forEach((v, i) => {
     const about = v.kindName === "verdict" && v.network === c.network && v.graph === graph && v.author === c.author && v.name === c.seal.name &&
-      v.version === c.seal.version && v.root === c.seal.root && v.decision === 1;
+      v.version === c.seal.version && v.root === c.seal.root && v.seal === signed && v.decision === 1;
     if (!about) refuse(21, "a verdict");
     if (v.quorum !== quorum || !c.quorum.verifiers.includes(v.signer) || v.signer === c.author) refuse(110);
     if (i > 0 && verdicts[i - 1].signer >= v.signer) refuse(21, "order");
     checkItemSignatures(v);
   });
   return {
-    subject: [c.author, c.seal.name, c.seal.version, c.seal.root], seal_digest: signed, m: c.quorum.m,
+    subject: [c.author, c.seal.name, c.seal.version, c.seal.root, signed], m: c.quorum.m,
     n: c.quorum.verifiers.filter((who) => who !== c.author).length, as_of: last.id, approvals: verdicts.map((v) => [v.signer, METHODS[v.method]]),
   };
 }
@@ -95,9 +95,11 @@ export function fromJson(written) {
   const [, creator, slugText] = /^(0x[0-9a-f]{40})\/([a-z0-9._-]+)$/.exec(text(c.graph).text) ?? refuse(21, "a graph"), graph = graphId(creator, slugText);
   const s = names(c.seal, "subgraph", "asset", "version", "root", "leaves", "previous", "author", "signature");
   const q = names(c.quorum, "serial", "m", "verifiers"), network = hash32(c.network), author = agent(s.author);
+  const { leaves, previous, subgraph, version, root } = s;
+  const signedSeal = sealDigest(network, graph, author, { subgraph: text(subgraph).text, name: text(s.asset).text, version: int(version), root: hash32(root), leaves: int(leaves), previous: hash32(previous) });
   const verdicts = each(c.verdicts, (v) => {
     names(v, "quorum", "decision", "method", "reason", "signer", "signature");
-    return hexlify(all(1, network, graph, 7, agent(v.signer), author, text(s.asset), int(s.version), hash32(s.root), int(v.decision), text(v.reason),
+    return hexlify(all(1, network, graph, 7, agent(v.signer), author, text(s.asset), int(s.version), hash32(s.root), signedSeal, int(v.decision), text(v.reason),
       signed(v.signature), hash32(v.quorum), int(v.method)));
   });
   const rosters = each(c.rosters, (h) => {

@@ -23,7 +23,7 @@ const content = (v) => {
   hash(v[0]), uint64(v[1]);
   return v[1] > 61440 && v[1] <= 16777216 ? v : refuse(47);
 };
-const subject = { 0: ["author", address], 1: ["name", asset], 2: ["version", positive], 3: ["root", hash] };
+const subject = { 0: ["author", address], 1: ["name", asset], 2: ["version", positive], 3: ["root", hash], 4: ["seal", hash] };
 const sealed = map({ 0: ["seal", seal], 1: ["content", content] });
 const BODIES = {
   2: sealed,
@@ -32,11 +32,11 @@ const BODIES = {
     0: ["author", address], 1: ["name", asset], 2: ["version", positive], 3: ["mode", integer(1, 2)], 4: ["successor", positive, true],
     5: ["reason", reason], 6: ["shown", delegation, true],
   }),
-  6: map({ ...subject, 4: ["quorum", hash] }),
+  6: map({ ...subject, 5: ["quorum", hash] }),
   8: map({ 0: ["root", hash] }),
   9: map({
     0: ["batch_root", hash], 1: ["chain", uint64], 2: ["contract", address], 3: ["transaction", hash], 4: ["block", uint64],
-    5: ["assets", list(1, 256, map({ ...subject, 4: ["proof", list(0, 32, hash)] }))], 6: ["count", positive],
+    5: ["assets", list(1, 256, map({ ...subject, 5: ["proof", list(0, 32, hash)] }))], 6: ["count", positive],
   }),
   10: (v) => {
     const found = map({ 0: ["agent", address, true], 1: ["peer", peer, true], 2: ["serial", positive], 3: ["kept", inOrder(list(0, 1900, hash))] })(v);
@@ -45,7 +45,7 @@ const BODIES = {
 };
 const EVIDENCE = {
   0: ["format", format], 1: ["network", hash], 2: ["graph", hash], 3: ["kind", uint32], 4: ["signer", address], 5: ["author", address], 6: ["name", asset],
-  7: ["version", positive], 8: ["root", hash], 9: ["decision", integer(1, 2)], 10: ["reason", reason], 11: ["signature", signature],
+  7: ["version", positive], 8: ["root", hash], 9: ["seal", hash], 10: ["decision", integer(1, 2)], 11: ["reason", reason], 12: ["signature", signature],
 };
 const ENVELOPE = {
   0: ["format", format], 1: ["network", hash], 2: ["graph", hash], 3: ["kind", uint32], 4: ["author", address], 5: ["delegation", delegation, true],
@@ -59,11 +59,11 @@ export function readItem(data) {
   if (value.get(0) !== 1) refuse(23);
   const kind = uint32(value.get(3));
   if (!(kind in KINDS)) refuse(100, `kind ${kind}`);
-  const item = kind === 5 ? map(EVIDENCE)(value) : kind === 7 ? map({ ...EVIDENCE, 12: ["quorum", hash], 13: ["method", integer(1, 4)] })(value) : map(ENVELOPE)(value);
+  const item = kind === 5 ? map(EVIDENCE)(value) : kind === 7 ? map({ ...EVIDENCE, 13: ["quorum", hash], 14: ["method", integer(1, 4)] })(value) : map(ENVELOPE)(value);
   item.kindName = KINDS[kind];
   if (kind === 5 || kind === 7) {
-    const { graph, name, version, root, author, decision, signer, quorum, method } = item;
-    const common = { graph, asset: name, version, root, author, decision, signer };
+    const { graph, name, version, root, seal, author, decision, signer, quorum, method } = item;
+    const common = { graph, asset: name, version, root, seal, author, decision, signer };
     item.id = kind === 5 ? digest(item.network, "Endorsement", { ...common, reason: item.reason })
       : digest(item.network, "Verdict", { ...common, quorum, method, reason: keccak256(toUtf8Bytes(item.reason)) });
     item.principal = signer;

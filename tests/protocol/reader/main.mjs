@@ -116,7 +116,6 @@ const FILES = {
     }
   },
   items(v) {
-    const seals = new Map();
     for (const one of v.accepted) {
       holds(one.name, () => {
         again(one.bytes);
@@ -124,14 +123,9 @@ const FILES = {
         items.checkItemSignatures(item);
         same([item.id, item.kindName, item.sealDigest], [one.id, one.kind, one.seal_digest]), same(pick(item, one.fields), one.fields);
         if (item.sealDigest) {
-          const { name, version, root } = item.body.seal;
-          if (item.body.seal.subgraph === "") seals.set([item.author, name, version, root].join(), item.sealDigest);
           checkSealed(item, Array.isArray(item.body.content) ? toUtf8Bytes(v.attachment.content) : getBytes(item.body.content));
         }
-        for (const { author, name, version, root, proof } of item.body?.assets ?? []) {
-          const digest = seals.get([author, name, version, root].join());
-          if (digest) same(content.proves(item.body.batch_root, digest, proof, item.body.count), true, "anchored");
-        }
+        for (const { seal, proof } of item.body?.assets ?? []) same(content.proves(item.body.batch_root, seal, proof, item.body.count), true, "anchored");
       });
     }
     for (const { name, bytes, code } of v.refused_by_form) refused(name, () => items.readItem(getBytes(bytes)), code);
@@ -169,7 +163,7 @@ const FILES = {
       holds(c.name, () => {
         const evidence = c.evidence.map((bytes) => items.readItem(getBytes(bytes)));
         evidence.forEach(items.checkItemSignatures);
-        for (const e of evidence) same([e.author, e.name, e.version, e.root], v.subject);
+        for (const e of evidence) same([e.author, e.name, e.version, e.root, e.seal], v.subject);
         const graph = evidence[0]?.graph;
         same(trust(graph ?? base.ZERO, evidence, c.principals, c.quorum, c.kept_certificates), pick(c, { level: 0, m: 0, n: 0, approvals: 0, rejections: 0, endorsements: 0 }));
       });
@@ -192,7 +186,7 @@ const FILES = {
         holds(`${c.name}: ${asset}`, () => {
           const view = memory.view(author, asset, t);
           same(view, versions);
-          for (const [floor, roots] of Object.entries(expected)) same(current(view, floor), roots, floor);
+          for (const [floor, seals] of Object.entries(expected)) same(current(view, floor), seals, floor);
         });
       }
     }

@@ -12,8 +12,8 @@ const isSealed = (item) => item.kindName === "share" || item.kindName === "publi
 const isEvidence = (item) => item.kindName === "endorse" || item.kindName === "verdict";
 const isOf = (...kinds) => (item) => kinds.includes(item.kindName);
 const end = (item) => item.expires_at || FOREVER;
-const subject = ({ author, name, version, root }) => [author, name, version, root].join(" ");
-const ofSeal = (item) => subject({ author: item.author, ...item.body.seal });
+const subject = ({ author, name, version, root, seal }) => [author, name, version, root, seal].join(" ");
+const ofSeal = (item) => subject({ author: item.author, ...item.body.seal, seal: item.sealDigest });
 const meaning = (item) => [item.kindName, item.signer, subject(item), item.decision, item.quorum, item.method].join(" ");
 const inOrder = (items) => [...items].sort((a, b) => a.issued_at - b.issued_at || (a.id < b.id ? -1 : 1));
 const lowest = (ids) => ids.reduce((a, b) => (a < b ? a : b));
@@ -28,7 +28,7 @@ export class Memory {
     this.header = header, this.parts = parts, this.limits = parts.limits, this.known = new Map();
     this.named = new Set(named);
     this.roles = new Map(parts.members.map(([who, roles]) => [who, roles]));
-    this.certified = new Set(parts.certificates.flatMap((c) => c[5]));
+    this.certified = new Set(parts.certificates.flatMap((c) => c[6]));
     this.listed = new Set([...parts.kept, ...this.certified]);
     this.quorum = { serial: parts.limits.quorum[0], m: parts.limits.quorum[1], verifiers: parts.limits.quorum[2] };
   }
@@ -124,32 +124,34 @@ export class Memory {
     const retracts = set.filter((item) => item.kindName === "retract" && item.body.author === author && item.body.name === name);
     const places = new Map();
     for (const item of sealed) {
-      const { version, root } = item.body.seal, place = places.get(ofSeal(item)) ?? { version, root, ends: null, published: false };
+      const { version, root } = item.body.seal, seal = item.sealDigest;
+      const place = places.get(ofSeal(item)) ?? { version, root, seal, ends: null, published: false };
       if (item.expires_at) place.ends = Math.max(place.ends ?? 0, item.expires_at);
       else place.published = true;
       places.set(ofSeal(item), place);
     }
-    const all = [...places.values()].sort((a, b) => b.version - a.version || (a.root < b.root ? -1 : 1));
+    const all = [...places.values()].sort((a, b) => b.version - a.version || (a.seal < b.seal ? -1 : 1));
     for (const place of all) {
       const later = all.filter((other) => other.version < place.version && other.ends !== null && other.ends > (place.ends ?? Infinity));
       place.shared_until = later.length > 0 ? null : place.ends;
       place.counts = place.published || place.shared_until !== null;
     }
     return all.map((place) => {
-      const { version, root, published, shared_until } = place, of = sealed.filter((item) => item.body.seal.version === version);
+      const { version, root, seal, published, shared_until } = place, of = sealed.filter((item) => item.body.seal.version === version);
       const hides = ({ body, author: by }) => {
         const isOwners = by !== body.author && body.shown === undefined;
         return version === body.version || (version < body.version && !isOwners && body.successor !== version);
       };
       const hiding = retracts.filter((r) => hides(r) && of.some((item) => covers(r, item)))
         .sort((a, b) => b.body.version - a.body.version || (a.id < b.id ? -1 : 1));
-      const certificates = this.parts.certificates.filter((c) => subject({ author, name, version, root }) === c.slice(0, 4).join(" "))
-        .map((c) => ({ quorum: { serial: c[4][0], m: c[4][1], verifiers: c[4][2] }, verdicts: c[5] }))
+      const key = subject({ author, name, version, root, seal });
+      const certificates = this.parts.certificates.filter((c) => key === c.slice(0, 5).join(" "))
+        .map((c) => ({ quorum: { serial: c[5][0], m: c[5][1], verifiers: c[5][2] }, verdicts: c[6] }))
         .filter((c) => this.named.has(quorumId(this.header.graph, c.quorum)));
-      const evidence = set.filter((item) => isEvidence(item) && subject(item) === subject({ author, name, version, root }));
+      const evidence = set.filter((item) => isEvidence(item) && subject(item) === key);
       const barred = [...new Set([author, ...of.map((item) => item.principal)])];
       const { level } = trust(this.header.graph, evidence, barred, this.quorum.m ? this.quorum : null, certificates);
-      return { version, root, published, shared_until, hidden_by: hiding[0]?.id ?? null, level,
+      return { version, root, seal, published, shared_until, hidden_by: hiding[0]?.id ?? null, level,
         conflict: place.counts && all.filter((other) => other.version === version && other.counts).length > 1,
         visible: hiding.length === 0 && (shared_until !== null || published) };
     });
@@ -159,7 +161,7 @@ export class Memory {
 // What is current at a floor, of the versions of a view
 export function current(versions, floor) {
   const reaching = versions.filter((v) => v.visible && LEVELS.indexOf(v.level) >= LEVELS.indexOf(floor));
-  return reaching.filter((v) => v.version === reaching[0].version).map((v) => [v.version, v.root]);
+  return reaching.filter((v) => v.version === reaching[0].version).map((v) => [v.version, v.seal]);
 }
 
 function isRevoked(item, revokes) {
@@ -176,7 +178,7 @@ export function checkSealed(item, content) {
   if (lines.length !== seal.leaves || contentRoot(lines) !== seal.root) refuse(44);
 }
 
-// Trust of one (author, asset, version, root): its evidence, the barred, the head's quorum, the certificates that the head lists
+// Trust of one (author, asset, version, root, seal): its evidence, the barred, the head's quorum, the certificates that the head lists
 
 export function trust(graph, evidence, barred, quorum, certificates) {
   const ids = (items) => items.map((item) => item.id).sort();
@@ -188,18 +190,18 @@ export function trust(graph, evidence, barred, quorum, certificates) {
     return { m: q?.m ?? 0, n: able.length, approvals: best.filter((v) => v.decision === 1), rejections: best.filter((v) => v.decision === 2) };
   };
   let shown = judge(quorum), complete = shown.m > 0 && shown.approvals.length >= shown.m;
-  if (!complete) {
-    const kept = certificates.find((c) => {
-      const counting = verdicts.filter((v) => c.verdicts.includes(v.id) && v.quorum === quorumId(graph, c.quorum) && v.decision === 1 &&
-        c.quorum.verifiers.includes(v.signer) && !barred.includes(v.signer));
-      return new Set(counting.map((v) => v.signer)).size === c.quorum.m && c.verdicts.length === c.quorum.m;
-    });
-    if (kept) {
-      const under = judge(kept.quorum), signers = verdicts.filter((v) => kept.verdicts.includes(v.id)).map((v) => v.signer);
-      const more = shown.rejections.filter((r) => !under.rejections.some((other) => other.signer === r.signer));
-      shown = { ...under, approvals: under.approvals.filter((a) => signers.includes(a.signer)), rejections: [...under.rejections, ...more] };
-      complete = true;
-    }
+  // Of what is complete the greatest M: at a tie the head's, then the lowest quorum id, then the first of the list
+  const idOf = (c) => quorumId(graph, c.quorum);
+  const [kept] = certificates.filter((c) => {
+    const counting = verdicts.filter((v) => c.verdicts.includes(v.id) && v.quorum === idOf(c) && v.decision === 1 &&
+      c.quorum.verifiers.includes(v.signer) && !barred.includes(v.signer));
+    return new Set(counting.map((v) => v.signer)).size === c.quorum.m && c.verdicts.length === c.quorum.m;
+  }).sort((a, b) => b.quorum.m - a.quorum.m || (idOf(a) < idOf(b) ? -1 : idOf(a) > idOf(b) ? 1 : 0));
+  if (kept && (!complete || kept.quorum.m > shown.m)) {
+    const under = judge(kept.quorum), signers = verdicts.filter((v) => kept.verdicts.includes(v.id)).map((v) => v.signer);
+    const more = shown.rejections.filter((r) => !under.rejections.some((other) => other.signer === r.signer));
+    shown = { ...under, approvals: under.approvals.filter((a) => signers.includes(a.signer)), rejections: [...under.rejections, ...more] };
+    complete = true;
   }
   const endorsers = evidence.filter((item) => item.kindName === "endorse"), withdrawn = endorsers.filter((item) => item.decision === 2).map((item) => item.signer);
   const endorsements = endorsers.filter((item) => item.decision === 1 && !withdrawn.includes(item.signer) && !barred.includes(item.signer));

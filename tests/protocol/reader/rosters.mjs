@@ -85,8 +85,8 @@ export const PARTS = {
   },
   kept: inOrder(list(0, 100000, hash)),
   certificates: list(0, 10000, (v) => {
-    const c = tuple(address, asset, positive, hash, (q) => plain(readQuorum(q)), inOrder(list(1, 64, hash)))(v);
-    return c[4][1] > 0 && c[5].length === c[4][1] ? c : refuse(21, "not M verdicts");
+    const c = tuple(address, asset, positive, hash, hash, (q) => plain(readQuorum(q)), inOrder(list(1, 64, hash)))(v);
+    return c[5][1] > 0 && c[6].length === c[5][1] ? c : refuse(21, "not M verdicts");
   }),
 };
 export function readPart(name, data) {

@@ -133,7 +133,7 @@ export function writeMessage(name, values) {
   const [key, [, fields]] = Object.entries(MESSAGES).find(([, [one]]) => one === name);
   return encode(writeFields(fields, values, [[0, Number(key)]]));
 }
-export const topic = (graph) => "/p2pmem/open/1/" + keccak256(concat([toUtf8Bytes("p2pmem open graph"), graph])).slice(2);
+export const topic = (graph) => "/p2pmem/open/2/" + keccak256(concat([toUtf8Bytes("p2pmem open graph"), graph])).slice(2);
 export const memberHash = (graph, peer) => sha256(concat([toUtf8Bytes("p2pmem list"), graph, toUtf8Bytes(peer)])).slice(0, 18);
 
 // Reconciliation. An item is [order, id]; a bound is [order, prefix as hexadecimal digits].
