@@ -1,15 +1,15 @@
 """From the ledger to `_meta`: what is said about assets follows their content, many at a time.
 
-Content has to be found at once; its history and trust are asked for by queries that name their graph. So descriptions
-gather for some minutes, or until they are many, or until somebody asks: `reached` lets nobody wait for company. How far
-they are is kept in the store; what is missing after a start is read from the ledger's events.
+Content has to be found at once; its history and trust are asked for by queries that name their graph. They are two
+thirds of what the store holds of an asset, and a quarter of what a share costs. So descriptions follow the ledger's
+events at their own pace, by a position that the store keeps: at once when somebody asks (`reached`), else when the node
+has had a quiet while. Nothing is remembered of what is not described yet but that position.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -25,9 +25,14 @@ from p2pmem.store.placement import MetaChange
 from p2pmem.store.projection import OxigraphProjection
 
 GATHERED_S: Final = 300.0
-GATHERED: Final = 500
-"""So many are written together: some 80 ms in a worker thread. More would cost less each, and tens of megabytes."""
+"""Descriptions wait for so long of a quiet while, in which there are fewer than BUSY events."""
+BUSY: Final = 5_000
+EVENTS_AT_ONCE: Final = 500
+"""So many are described together: some 80 ms in a worker thread. More would cost less each, and tens of megabytes."""
 
+
+ASSETS_AT_ONCE: Final = 25
+"""So many are looked at before other tasks have their turn."""
 SAYS_MAX: Final = 5_000
 """Assets of which it is remembered what `_meta` says: what would say the same again is not written."""
 
@@ -36,22 +41,14 @@ _Says: TypeAlias = tuple[int, str, int, int, bytes]
 """How many steps of an asset's history, and its trust as it is written."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """The trust that an asset had when its content was placed; `report` is None when no version of it is visible."""
-
-    report: TrustReport | None
-
-
 class Describer:
-    """Keeps `_meta` up to date. `run` it in the node's nursery; the projector tells it what changed."""
+    """Keeps `_meta` up to date. `run` it in the node's nursery; the projector tells it how far it is."""
 
     def __init__(self, ledger: Ledger, store: OxigraphProjection) -> None:
         self._ledger = ledger
         self._store = store
-        self._due: dict[Asset, _Known | None] = {}
         self._says: dict[Asset, _Says] = {}
-        # Everything up to `_noted` is described or due, everything up to `_settled` is described.
+        # Everything up to `_settled` is described, what follows up to `_noted` is due.
         self._noted = self._settled = 0
         self._asked = False
         self._look = trio.Event()
@@ -61,27 +58,20 @@ class Describer:
 
     def begin(self, position: int) -> None:
         """After a start: what happened up to `position` and is not described yet is due."""
-        since = self._store.described if self._store.described <= position else 0
-        self._due.update(dict.fromkeys(self._ledger.database.read(partial(_changed, since, position))))
+        self._settled = self._store.described if self._store.described <= position else 0
         self._noted = position
-        self._settled = since if self._due else position
 
     def forget(self) -> None:
-        """The store was emptied: everything will be noted anew."""
-        self._due.clear()
+        """The store was emptied: everything is due anew, once it is noted."""
         self._says.clear()
         self._noted = self._settled = 0
 
-    def note(self, position: int, reports: Mapping[Asset, TrustReport | None]) -> None:
-        """These assets have changed up to `position`, with the best trust that each has now."""
-        had_none = not self._due
-        self._due.update({asset: _Known(report) for asset, report in reports.items()})
+    def note(self, position: int) -> None:
+        """What happened up to `position` is placed, and may be described."""
+        had_none = self._settled >= self._noted
         self._noted = position
-        if self._due:
-            if had_none or self._asked or len(self._due) >= GATHERED:
-                self._look.set()
-        elif not self.busy.locked():
-            self._settle(position)
+        if had_none or self._asked:
+            self._look.set()
 
     async def reached(self, position: int) -> None:
         """Return once everything up to `position` is described: soon after the projector has noted it. Cancel it with
@@ -93,44 +83,47 @@ class Describer:
             await self._moved.wait()
 
     async def run(self) -> None:
-        """Write what is due, once it has gathered, until cancelled."""
+        """Write what is due, when it is time to, until cancelled."""
         while True:
-            while not self._due:
+            while self._settled >= self._noted:
                 await self._until_told()
+            before = self._noted
             with trio.move_on_after(GATHERED_S):
-                while len(self._due) < GATHERED and not self._asked:
+                while not self._asked:
                     await self._until_told()
-            await self.write()
+            while self._settled < self._noted and (self._asked or self._noted - before < BUSY):
+                await self._write_some()
 
     async def write(self) -> None:
-        """Write what is due now."""
-        async with self.busy:
-            self._asked = False
-            due, self._due = self._due, {}
-            position = self._noted
-            assets = list(due)
-            for at in range(0, len(assets), GATHERED):
-                some = assets[at : at + GATHERED]
-                is_last = at + GATHERED >= len(assets)
-                await self._write(position if is_last else self._store.described, {key: due[key] for key in some})
-            self._settle(position if self._due else self._noted)
+        """Write all that is due."""
+        while self._settled < self._noted:
+            await self._write_some()
 
     async def _until_told(self) -> None:
         self._look = trio.Event()
         await self._look.wait()
 
-    def _settle(self, position: int) -> None:
-        self._settled = position
-        moved, self._moved = self._moved, trio.Event()
-        moved.set()
+    async def _write_some(self) -> None:
+        """Write what is due of the next events, as many as make one change of the store."""
+        async with self.busy:
+            self._asked = False  # who waits for more asks again
+            since, until = self._settled, self._noted
+            position, assets = await self._ledger.database.read_slowly(partial(_changed, since, until))
+            if assets:
+                await self._describe(position, assets)
+            self._settled = position
+            moved, self._moved = self._moved, trio.Event()
+            moved.set()
 
-    async def _write(self, position: int, due: Mapping[Asset, _Known | None]) -> None:
+    async def _describe(self, position: int, assets: Sequence[Asset]) -> None:
         names = {graph_id: graph.name for graph_id, graph in self._ledger.graphs.items()}
-        histories = await self._ledger.database.read_slowly(partial(_histories, names, tuple(due)))
+        histories = await self._ledger.database.read_slowly(partial(_histories, names, assets))
         changed: list[tuple[list[LifecycleStep], TrustReport | None]] = []
         says: dict[Asset, _Says] = {}
-        for asset, history in histories:
-            report = await self._report(asset, due[asset])
+        for number, (asset, history) in enumerate(histories):
+            if number % ASSETS_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
+            report = self._report(asset)
             said = _said(history, report)
             if self._says.get(asset) != said:
                 says[asset] = said
@@ -142,11 +135,7 @@ class Describer:
         while len(self._says) > SAYS_MAX:
             del self._says[next(iter(self._says))]
 
-    async def _report(self, asset: Asset, known: _Known | None) -> TrustReport | None:
-        if known is not None:
-            return known.report
-        # After a start there may be many, and a view takes its time.
-        await trio.lowlevel.checkpoint()
+    def _report(self, asset: Asset) -> TrustReport | None:
         graph = self._ledger.graphs.get(asset[0])
         return best_report(asset_view(graph.set, asset[1], self._ledger.clock.now_ms())) if graph else None
 
@@ -174,12 +163,15 @@ def _histories(
     return [(asset, steps) for asset, steps in found if steps]
 
 
-def _changed(since: int, position: int, connection: sqlite3.Connection) -> list[Asset]:
+def _changed(since: int, until: int, connection: sqlite3.Connection) -> tuple[int, list[Asset]]:
+    """The assets of the next events, and the position of the last of these."""
     rows = connection.execute(
-        "SELECT DISTINCT graph, author, name FROM event WHERE position > ? AND position <= ? AND author IS NOT NULL",
-        (since, position),
-    )
-    return [(GraphId(graph), AssetKey(Address(author), name)) for graph, author, name in rows]
+        "SELECT position, graph, author, name FROM event WHERE position > ? AND position <= ? ORDER BY position LIMIT ?",
+        (since, until, EVENTS_AT_ONCE),
+    ).fetchall()
+    position = rows[-1][0] if len(rows) == EVENTS_AT_ONCE else until
+    assets = {(GraphId(row[1]), AssetKey(Address(row[2]), row[3])): None for row in rows if row[2] is not None}
+    return position, list(assets)
 
 
 def _said(steps: list[LifecycleStep], report: TrustReport | None) -> _Says:

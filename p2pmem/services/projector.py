@@ -18,7 +18,7 @@ from p2pmem_jobs import Signal
 from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import Address, AssetKey, GraphId, GraphName
-from p2pmem_protocol.trust import Trust, TrustReport
+from p2pmem_protocol.trust import Trust
 from p2pmem_protocol.view import asset_view
 
 from p2pmem.face import Layer
@@ -29,13 +29,12 @@ from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.recall.passages import extract_passages
 from p2pmem.recall.text_index import TextChange, TextEntry, TextIndex, TextMark
-from p2pmem.services.describing import Asset, Describer
+from p2pmem.services.describing import Describer
 from p2pmem.services.placed import Graphs, PlacedGraphs, Stands
 from p2pmem.services.placing import (
     Placed,
     aggregate_iri,
     asset_of,
-    best_report,
     placements,
     working_iri,
 )
@@ -71,8 +70,6 @@ class _Change:
 
     puts: list[Placement] = field(default_factory=list)
     drops: list[str] = field(default_factory=list)
-    reports: dict[Asset, TrustReport | None] = field(default_factory=dict)
-    """The best trust of each asset that was looked at, for its description."""
     texts: list[_Text] = field(default_factory=list)
     marks: list[TextMark] = field(default_factory=list)
     names: dict[GraphId, GraphName] = field(default_factory=dict)
@@ -208,18 +205,16 @@ class Projector:
             self.describer.forget()
         await self._text.clear()
         self._placed.clear()
-        reports: dict[Asset, TrustReport | None] = {}
         keys = [(graph.id, key) for graph in self._ledger.graphs.values() for key in self._all_assets(graph)]
         for at in range(0, len(keys), ASSETS_PER_APPLY):
             change = await self._change(keys[at : at + ASSETS_PER_APPLY])
             await self._store.fill_made(change.for_store)
             await self._text.fill_made(change.for_text)
             self._keep(change)
-            reports |= change.reports
         if position:
             await self._store.apply(position)
             await self._text.apply(position)
-        self.describer.note(position, reports)
+        self.describer.note(position)
         self._tell()
 
     def _all_assets(self, graph: LedgerGraph) -> Iterable[AssetKey]:
@@ -249,7 +244,7 @@ class Projector:
         self.moved.notify()
         await self._text.apply_made(position, change.for_text)
         self._keep(change)
-        self.describer.note(position, change.reports)
+        self.describer.note(position)
         self._tell()
 
     async def _change(self, keys: list[tuple[GraphId, AssetKey]]) -> _Change:
@@ -317,7 +312,6 @@ class Projector:
         change.drops.extend(sorted(before.keys() - stands.keys()))
         change.names[graph.id] = graph.name
         change.stands[graph.id, key] = stands
-        change.reports[graph.id, key] = best_report(view)
 
     def _content(self, graph: LedgerGraph, now: Stands, was: Stands | None) -> bytes | None:
         """The content to place; empty when nothing of it is to be written, None when it is not held."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import trio
+from p2pmem_devnet.cluster import Cluster
+from trio.testing import MockClock
 
 from p2pmem.face import NewGraph
 from p2pmem.keyring import Keyring
@@ -33,6 +36,7 @@ async def test_who_asks_for_histories_does_not_wait_until_many_have_gathered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(describing, "GATHERED_S", 1e6)
+    monkeypatch.setattr(describing, "EVENTS_AT_ONCE", 2)
     network = MemoryFabric(seed=1).network("ada")
     async with open_node(NodeSettings("meta"), Keyring.of(KEY), network, places(tmp_path), surroundings()) as node:
         graph = (await node.face.found(NewGraph("meta"))).graph
@@ -63,3 +67,30 @@ async def test_a_node_made_anew_describes_everything_anew(tmp_path: Path) -> Non
         await states(node, graph)
         await node.services.projector.renew()
         assert await states(node, graph) == {('"kept"', '"promoted"')}
+
+
+def test_descriptions_come_in_a_quiet_while_and_wait_while_there_is_much_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(describing, "BUSY", 20)
+    monkeypatch.setattr(describing, "GATHERED_S", 10.0)
+
+    async def main() -> None:
+        async with Cluster(2, seed=3, quorum=1) as cluster:
+            ada = cluster.nodes[0]
+            store, ledger = ada.inside.store, ada.inside.ledger
+            await cluster.advance(seconds=60)
+            await ada.share("ex:a ex:b ex:c .")
+            assert store.described < ledger.position
+            await cluster.advance(seconds=11)
+            described = store.described
+            assert described == ledger.position
+            for _ in range(5):
+                for number in range(30):
+                    await ada.share(f"ex:a ex:b ex:c{number} .")
+                await cluster.advance(seconds=4)
+            assert store.described == described
+            await cluster.advance(seconds=21)
+            assert store.described == ledger.position
+
+    trio.run(main, clock=MockClock(autojump_threshold=0))
