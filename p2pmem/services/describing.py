@@ -27,8 +27,8 @@ from p2pmem.store.projection import OxigraphProjection
 GATHERED_S: Final = 300.0
 """Descriptions wait for so long of a quiet while, in which there are fewer than BUSY events."""
 BUSY: Final = 5_000
-EVENTS_AT_ONCE: Final = 500
-"""So many are described together: some 80 ms in a worker thread. More would cost less each, and tens of megabytes."""
+EVENTS_AT_ONCE: Final = 1_000
+"""So many are described together: some 0.4 s in a worker thread. More would cost less each, and tens of megabytes."""
 
 
 ASSETS_AT_ONCE: Final = 25
