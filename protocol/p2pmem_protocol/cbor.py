@@ -18,7 +18,6 @@ empty lists takes seventy times the memory of its bytes, so the number of items 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import repeat
 from typing import Any, Final, NoReturn, TypeAlias, Union
 
 import cbor2
@@ -42,6 +41,9 @@ _SHORT_BYTES: Final = 256 * 1024
 assert _SHORT_BYTES < ITEMS_MAX, "what is short has too few items to be counted"
 
 _LEAVES: Final = frozenset((int, bytes, str, bool, type(None)))
+_INT64_MIN: Final = -UINT64_MAX - 1
+_INTEGERS: Final = frozenset((int,))
+_TEXTS: Final = frozenset((str,))
 
 
 def encode(value: Value) -> bytes:
@@ -49,8 +51,10 @@ def encode(value: Value) -> bytes:
 
     Raises `MisuseError` when `value` has no encoding here (a float, a tag, mixed key types, an integer past 64 bits).
     """
-    _check_encodable(value, DEPTH_MAX)
     try:
+        if _is_plain(value, DEPTH_MAX):
+            return cbor2.dumps(value)
+        _check_encodable(value, DEPTH_MAX)
         return cbor2.dumps(value, canonical=True)
     except UnicodeEncodeError:
         raise MisuseError("text that holds half a character (a lone surrogate) has no encoding") from None
@@ -105,27 +109,37 @@ _NO_TAGS: Final = _NoTags()
 
 
 def _is_plain(value: Any, depth: int) -> bool:
-    """Whether a value that the library built is made of our types, at most so deep, and its maps of keys in order.
+    """Whether a value is made of exactly our types, at most so deep, with keys in order and integers of 64 bits.
 
-    The library writes a map in the order of its keys, so the comparison of bytes says nothing about the order. It does
-    not count a level that is empty; here as in the scan every array and map is a level.
+    The library writes such a value as it has to be, with the keys as they come: so that the comparison of bytes says
+    nothing about their order. It does not count a level that is empty; here as in the scan every array and map is one.
     """
     kind = type(value)
     if kind in _LEAVES:
-        return True
+        return kind is not int or _INT64_MIN <= value <= UINT64_MAX
     if not depth:
         return False
     if kind is list:
-        return all(map(_is_plain, value, repeat(depth - 1)))
-    return kind is dict and _has_plain_keys(value) and all(map(_is_plain, value.values(), repeat(depth - 1)))
+        parts = value
+    elif kind is dict and _has_plain_keys(value):
+        parts = value.values()
+    else:
+        return False
+    for part in parts:
+        kind = type(part)
+        if kind is bytes or kind is str:
+            continue
+        if not _is_plain(part, depth - 1):
+            return False
+    return True
 
 
 def _has_plain_keys(fields: dict[Any, Any]) -> bool:
     kinds = set(map(type, fields))
-    if kinds <= {int}:
+    if kinds <= _INTEGERS:
         keys = [*fields]
-        return keys == sorted(keys) and (not keys or keys[0] >= 0)
-    if kinds == {str}:
+        return keys == sorted(keys) and (not keys or (keys[0] >= 0 and keys[-1] <= UINT64_MAX))
+    if kinds == _TEXTS:
         written = [key.encode() for key in fields]
         return written == sorted(written, key=lambda key: (len(key), key))
     return False
@@ -240,7 +254,7 @@ def _check_encodable(value: Value, depth: int) -> None:
     if value is None or isinstance(value, (bool, bytes, str)):
         return
     if isinstance(value, int):
-        if not -UINT64_MAX - 1 <= value <= UINT64_MAX:
+        if not _INT64_MIN <= value <= UINT64_MAX:
             raise MisuseError(f"the integer {value} does not fit 64 bits and has no encoding")
         return
     if not depth:
@@ -251,7 +265,7 @@ def _check_encodable(value: Value, depth: int) -> None:
         return
     if isinstance(value, dict):
         if len({type(key) for key in value}) > 1 or not all(
-            isinstance(key, str) or (type(key) is int and key >= 0) for key in value
+            isinstance(key, str) or (type(key) is int and 0 <= key <= UINT64_MAX) for key in value
         ):
             raise MisuseError("map keys must all be unsigned integers or all text")
         for item in value.values():

@@ -290,7 +290,20 @@ def test_size_is_looked_at_first() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [1.5, 2**64, -(2**64) - 1, {1: 0, "a": 0}, {-1: 0}, {b"": 0}, (1,), "\ud800", object()]
+    "value",
+    [
+        1.5,
+        2**64,
+        -(2**64) - 1,
+        {1: 0, "a": 0},
+        {-1: 0},
+        {2**64: 0},
+        {b"": 0},
+        (1,),
+        "\ud800",
+        {"\ud800": 0},
+        object(),
+    ],
 )
 def test_what_has_no_encoding_is_not_encoded(value: Any) -> None:
     with pytest.raises(MisuseError):
