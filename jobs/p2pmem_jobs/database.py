@@ -18,7 +18,7 @@ import logging
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import CoroutineType
@@ -160,9 +160,10 @@ class Database:
         With `shield` it is never withdrawn: for what has to be stored in any case.
 
         With `owed`, too; and where the disk refuses it waits, and is tried again until it is stored: for what the
-        caller has changed in memory already. `fn` runs at each try. Writes stay in their order meanwhile; those that
-        are not owed are told at each try. It ends with the error where trying again does not help (`DamagedError`, or
-        whatever `fn` itself raises), after `let_go`, and when the database closes.
+        caller has changed in memory already. So `fn` may run more than once: what it wrote before is taken back first.
+        Writes stay in their order meanwhile; those that are not owed are told at each try. It ends with the error where
+        trying again does not help (`DamagedError`, or whatever `fn` itself raises), after `let_go`, and when the
+        database closes.
         """
         return await self._submit(Operation(fn, after, owed=owed, shield=shield))
 
@@ -269,8 +270,9 @@ class Database:
         self._counts["largest_group"] = max(self._counts["largest_group"], len(group))
         try:
             connection.execute(_BEGIN)
-            for operation in group:
-                self._run_operation(connection, operation)
+            if not self._run_plainly(connection, group):
+                for operation in group:
+                    self._run_operation(connection, operation)
             self.crash_point("database.before_commit")
             connection.execute(_COMMIT)
         except BaseException as error:
@@ -281,6 +283,25 @@ class Database:
         self._counts["commits"] += 1
         self._counts["failed"] += failed
         self._counts["operations"] += len(group) - failed
+
+    def _run_plainly(self, connection: sqlite3.Connection, group: list[Operation[Any]]) -> bool:
+        """Without savepoints, where all are owed and so may be run again. They hardly ever fail; when one does,
+        everything is taken back and False is returned: then each runs in a savepoint of its own."""
+        if not all(operation.owed for operation in group):
+            return False
+        with suppress(BaseException):
+            for operation in group:
+                operation.result = self._files.lend(operation.fn)
+                if type(operation.result) is CoroutineType:
+                    operation.result.close()
+                    break
+            else:
+                if connection.in_transaction:
+                    return True
+        if connection.in_transaction:
+            connection.execute(_ROLLBACK)
+        connection.execute(_BEGIN)
+        return False
 
     def _run_operation(self, connection: sqlite3.Connection, operation: Operation[Any]) -> None:
         connection.execute(_SAVEPOINT)

@@ -112,7 +112,14 @@ ALTER TABLE job_step ADD COLUMN what TEXT NOT NULL DEFAULT 'step';  -- step, wai
 CREATE INDEX job_retry ON job(retry_of) WHERE retry_of IS NOT NULL;
 """
 
-MIGRATIONS = (_SCHEMA_1, _SCHEMA_2)
+_SCHEMA_3 = """
+DROP TRIGGER job_added;  -- a job may have ended already when it comes
+CREATE TRIGGER job_added AFTER INSERT ON job BEGIN
+    UPDATE job_fact SET value = value + 1 WHERE name = iif(NEW.ended_ms IS NULL, 'live', 'ended');
+END;
+"""
+
+MIGRATIONS = (_SCHEMA_1, _SCHEMA_2, _SCHEMA_3)
 BATCH = 1_000  # jobs that one write moves because their time came
 
 # Submitting
@@ -169,12 +176,9 @@ def insert_done(connection: sqlite3.Connection, new: NewJob, result: str, reason
     at_ms = new.submitted_ms
     seq = connection.execute(
         "INSERT INTO job(id, kind, version, args, state, ready, priority, run_at_ms, owner, parent, attempt, detail,"
-        " submitted_ms) VALUES (?, ?, ?, ?, 'running', 0, ?, ?, ?, ?, 1, '', ?)",
-        (new.id, new.kind, new.version, new.args, new.priority, at_ms, new.owner, new.parent, at_ms),
+        " submitted_ms, ended_ms, result) VALUES (?, ?, ?, ?, 'succeeded', 0, ?, ?, ?, ?, 1, '', ?, ?, ?)",
+        (new.id, new.kind, new.version, new.args, new.priority, at_ms, new.owner, new.parent, at_ms, at_ms, result),
     ).lastrowid
-    connection.execute(
-        "UPDATE job SET state = 'succeeded', ended_ms = ?, result = ? WHERE seq = ?", (at_ms, result, seq)
-    )
     _add_event(connection, seq, at_ms, 1, State.SUCCEEDED, reason)
     assert seq is not None
     return JobRecord(

@@ -22,13 +22,12 @@ VALUES (1, 'running', 'old', 1, '{"text":"a"}', 'running', 1, 0, 1, 1, '', 1),
        (2, 'waiting', 'old', 1, '{"text":"b"}', 'waiting', 1, 0, 1, 1, 'asleep', 1),
        (3, 'queued', 'old', 1, '{"text":"c"}', 'queued', 1, 0, 1, 0, '', 1),
        (4, 'paying', 'old', 1, '{"text":"d"}', 'running', 1, 0, 1, 1, '', 1);
-INSERT INTO job(seq, id, kind, version, args, state, ready, priority, run_at_ms, attempt, detail, submitted_ms,
-                ended_ms, result)
-VALUES (5, 'done', 'old', 1, '{"text":"e"}', 'succeeded', 0, 0, 1, 1, '', 1, 2, '"e"');
-UPDATE job_fact SET value = value - 1 WHERE name = 'live';
-UPDATE job_fact SET value = value + 1 WHERE name = 'ended';
+INSERT INTO job(seq, id, kind, version, args, state, ready, priority, run_at_ms, attempt, detail, submitted_ms)
+VALUES (5, 'done', 'old', 1, '{"text":"e"}', 'running', 0, 0, 1, 1, '', 1);
+UPDATE job SET state = 'succeeded', ended_ms = 2, result = '"e"' WHERE seq = 5;
 INSERT INTO job_event(job, at_ms, attempt, state, reason) VALUES (1, 1, 0, 'queued', 'submitted');
-INSERT INTO job_step VALUES (1, 'first', 1, 1, '"kept"'), (2, 'first', 1, 1, '"kept"'), (2, 'nap', 1, 1, '1');
+INSERT INTO job_step(job, name, attempt, ended_ms, result)
+VALUES (1, 'first', 1, 1, '"kept"'), (2, 'first', 1, 1, '"kept"'), (2, 'nap', 1, 1, '1');
 INSERT INTO job_effect VALUES (4, 'send', 'note', 'intended', 1, NULL, NULL);
 """
 

@@ -55,6 +55,32 @@ async def test_what_is_owed_is_stored_once_there_is_room_and_in_its_order(tmp_pa
         assert database.read(texts) == wanted
 
 
+async def test_one_of_several_owed_writes_that_raises_takes_back_its_own_part_alone(tmp_path: Path) -> None:
+    errors: list[str] = []
+    async with open_database(tmp_path / "a.db", blocking=InlineBlocking()) as database:
+        await database.migrate("notes", NOTES)
+
+        def fail(connection: sqlite3.Connection) -> None:
+            add("never")(connection)
+            raise ValueError("its own fault")
+
+        async def owe(write: Callable[[sqlite3.Connection], object]) -> None:
+            try:
+                await database.write(write, owed=True)
+            except ValueError as error:
+                errors.append(str(error))
+
+        before = database.statistics()
+        async with trio.open_nursery() as nursery:
+            for write in (add("one"), fail, add("two"), fail, add("three")):
+                nursery.start_soon(owe, write)
+        after = database.statistics()
+        assert sorted(database.read(texts)) == ["one", "three", "two"]
+        assert errors == ["its own fault"] * 2
+        assert (after.operations - before.operations, after.failed - before.failed) == (3, 2)
+        assert after.failed_commits == 0
+
+
 async def test_who_owes_nothing_is_told_that_the_disk_is_full_and_waits_for_nobody(
     tmp_path: Path, clock: MockClock
 ) -> None:
