@@ -200,7 +200,7 @@ def literal_text(literal: ox.Literal) -> str:
     if datatype in (_RDF + "HTML", _RDF + "XMLLiteral"):
         text = html.unescape(_MARKUP.sub(" ", text))
     words = text.split()
-    if max(map(len, words), default=0) >= OPAQUE_CHARACTERS:
+    if len(text) >= OPAQUE_CHARACTERS and max(map(len, words), default=0) >= OPAQUE_CHARACTERS:
         words = _OPAQUE.sub("", text).split()
     return " ".join(words)
 

@@ -21,7 +21,8 @@ _SOME_UNSPACED = re.compile(f"[{_UNSPACED}]")
 _WORD = re.compile(r"[^\W_]+")
 _MIXED = re.compile("[A-Z](?:(?<=[A-Za-z0-9].)|[a-z]*[0-9])")
 """In words of ASCII that have more than one form."""
-_NO_WORD = {code: " " for code in range(128) if not chr(code).isalnum()}
+_LOWER = bytes(ord(chr(code).lower()) if code < 128 and chr(code).isalnum() else 32 for code in range(256))
+"""Of ASCII: what is no word becomes a space."""
 _CAMEL = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 
 # Words that say nothing about what is asked for. Questions to a memory are mostly English prose; a question made of
@@ -39,9 +40,9 @@ STOP_WORDS = frozenset(_STOP_WORDS.split())
 def index_text(text: str) -> str:
     """The text as the index takes it: words and characters, one space between them. The same for the same text."""
     if text.isascii() and _MIXED.search(text) is None:
-        plain = text.lower().translate(_NO_WORD).split()
+        plain = text.encode().translate(_LOWER).split()
         if max(map(len, plain), default=0) <= MAX_WORD_CHARACTERS:
-            return " ".join(plain)
+            return b" ".join(plain).decode()
     if _SOME_UNSPACED.search(text) is not None:
         return " ".join(_index_words(text))
     words: list[str] = []
