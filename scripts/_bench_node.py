@@ -164,7 +164,7 @@ class BenchNode:
         count: int,
         *,
         rate: float = 0.0,
-        together: int = 32,
+        together: int = 128,
         statements: int = 5,
         size_bytes: int = 1_000,
     ) -> dict[str, Any]:

@@ -45,7 +45,7 @@ UNDECLARED: Any = _Undeclared
 def encode(value: object, declared: Any = UNDECLARED) -> str:
     """The text of a value. Errors: `NotSerialisableError`."""
     text = _ENCODER.encode(_encode(value, declared, "value", 0))
-    if len(text) > TEXT_BYTES_MAX or len(text.encode()) > TEXT_BYTES_MAX:
+    if len(text) > TEXT_BYTES_MAX // 4 and len(text.encode()) > TEXT_BYTES_MAX:
         raise NotSerialisableError(
             f"the value is larger than {TEXT_BYTES_MAX} bytes; store it elsewhere and pass its key"
         )
@@ -147,11 +147,23 @@ def _encode(value: object, declared: Any, where: str, depth: int) -> Json:
     if dataclasses.is_dataclass(declared):
         if type(value) is not declared:
             raise _wrong(value, declared, where)
-        fields = field_types(typing.cast(type, declared))
         return {
-            name: _encode(getattr(value, name), kind, f"{where}.{name}", depth + 1) for name, kind in fields.items()
+            name: _encode_field(getattr(value, name), kind, where, name, depth)
+            for name, kind in field_types(typing.cast(type, declared)).items()
         }
     return _encode_generic(value, declared, where, depth)
+
+
+def _encode_field(value: Any, declared: Any, where: str, name: str, depth: int) -> Json:
+    """Most fields are short and of plain types, and need no closer look."""
+    kind = type(value)
+    if kind is declared:
+        if kind is bytes:
+            return {_BYTES: base64.b64encode(value).decode()}
+        if kind is bool or (kind is int and value.bit_length() <= INT_BITS_MAX) or (kind is str and value.isascii()):
+            plain: bool | int | str = value
+            return plain
+    return _encode(value, declared, f"{where}.{name}", depth + 1)
 
 
 def _encode_generic(value: object, declared: Any, where: str, depth: int) -> Json:

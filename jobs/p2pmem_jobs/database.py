@@ -1,7 +1,7 @@
 """One SQLite file, one owner, one writer that commits in groups.
 
-A write is a function of the connection. It runs inside the next transaction, in a savepoint of its own, and its caller
-goes on when that transaction is on disk. While one transaction is being synced, the next group gathers: the more
+A write is a function of the connection. It runs inside the next transaction, as if in a savepoint of its own, and its
+caller goes on when that transaction is on disk. While one transaction is being synced, the next group gathers: the more
 callers, the cheaper each write (a durable commit costs milliseconds, a write in a group some ten microseconds).
 
 What a write may count on:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import Enum
+from functools import lru_cache
 from pathlib import PurePath
 from typing import Final
 
@@ -31,14 +32,19 @@ class Format(Enum):
 
         Raises NoSuchFormatError.
         """
-        word = text.strip().lower().partition(";")[0]
-        found = _EXTENSIONS.get(word.lstrip(".")) or _MORE_MEDIA_TYPES.get(word)
-        if found is not None:
-            return found
-        for form in cls:
-            if word in (form.value, form.title.lower(), form.name.lower(), form.name.lower().replace("_", "-")):
-                return form
-        raise NoSuchFormatError(f"there is no format {text!r}: use one of {_choices()}")
+        return _format(text)
+
+
+@lru_cache(maxsize=64)
+def _format(text: str) -> Format:
+    word = text.strip().lower().partition(";")[0]
+    found = _EXTENSIONS.get(word.lstrip(".")) or _MORE_MEDIA_TYPES.get(word)
+    if found is not None:
+        return found
+    for form in Format:
+        if word in (form.value, form.title.lower(), form.name.lower(), form.name.lower().replace("_", "-")):
+            return form
+    raise NoSuchFormatError(f"there is no format {text!r}: use one of {_choices()}")
 
 
 _TITLES: Final = {

@@ -166,7 +166,8 @@ def _histories(
 def _changed(since: int, until: int, connection: sqlite3.Connection) -> tuple[int, list[Asset]]:
     """The assets of the next events, and the position of the last of these."""
     rows = connection.execute(
-        "SELECT position, graph, author, name FROM event WHERE position > ? AND position <= ? ORDER BY position LIMIT ?",
+        "SELECT position, graph, author, name FROM event WHERE position > ? AND position <= ? "
+        "ORDER BY position LIMIT ?",
         (since, until, EVENTS_AT_ONCE),
     ).fetchall()
     position = rows[-1][0] if len(rows) == EVENTS_AT_ONCE else until

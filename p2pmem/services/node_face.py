@@ -295,7 +295,7 @@ class NodeFace(NodeReading):
         await self._have_room(found)
         args = ShareArgs(found.id, bytes(agent), name, ttl_ms)
         shared = await self._shared(await s.sharing.share_at_once(args, NewContent(read.content, subgraph)))
-        return with_fields(shared, warnings=read.warnings)
+        return with_fields(shared, warnings=read.warnings) if read.warnings else shared
 
     async def _shared(self, record: JobRecord) -> JobView:
         await self._seen(self._s.ledger.position)

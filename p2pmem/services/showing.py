@@ -203,7 +203,7 @@ class Showing:
             waiting_for=record.detail if waits else self._parked(record),
             error=in_words(record.error or ""),
             result=_plain(_stored(record.result)) if record.result is not None else None,
-            agent=str(agent) if (agent := agent_of(record)) is not None else "",
+            agent=str(agent) if (agent := _agent_in(args)) is not None else "",
             next_try_ms=_next_try_ms(record, self._ledger.clock.now_ms()),
         )
 
@@ -305,7 +305,11 @@ def _branch(header: Header) -> BranchView:
 
 def agent_of(record: JobRecord) -> Address | None:
     """Whose job it is: the agent that it signs as. None for what the node does as such."""
-    agent = _bytes(_arguments(record).get("agent"))
+    return _agent_in(_arguments(record))
+
+
+def _agent_in(args: dict[str, Any]) -> Address | None:
+    agent = _bytes(args.get("agent"))
     return Address(agent) if len(agent) == ADDRESS_BYTES else None
 
 

@@ -137,13 +137,9 @@ class GraphName:
     def __post_init__(self) -> None:
         check_slug(self.slug)
 
-    @classmethod
-    def parse(cls, text: str) -> GraphName:
-        plain = text.removeprefix(_GRAPH_PREFIX)
-        creator, slash, slug = plain.partition("/")
-        if not slash:
-            raise BadNameError(f"{_shown(text)} is not a context graph: <creator address>/<slug>")
-        return cls(Address.parse(creator), check_slug(slug))
+    @staticmethod
+    def parse(text: str) -> GraphName:
+        return _graph_name(text)
 
     @property
     def id(self) -> GraphId:
@@ -178,6 +174,15 @@ class GraphName:
     def lifecycle_iri(self, author: Address, name: str) -> str:
         """The subject that stands for an asset in `_meta`."""
         return f"urn:dkg:assertion:{self}:{author}:{name}"
+
+
+@lru_cache(maxsize=256)
+def _graph_name(text: str) -> GraphName:
+    """A node's users name the same few graphs again and again."""
+    creator, slash, slug = text.removeprefix(_GRAPH_PREFIX).partition("/")
+    if not slash:
+        raise BadNameError(f"{_shown(text)} is not a context graph: <creator address>/<slug>")
+    return GraphName(Address.parse(creator), check_slug(slug))
 
 
 @lru_cache(maxsize=4_096)
