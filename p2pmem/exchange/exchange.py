@@ -280,6 +280,8 @@ class Exchange:
 
     async def room(self, graph: GraphId) -> None:
         """Return once members take what is published: who publishes faster waits here. Cancel it with a scope."""
+        if not self._is_pressed(graph):
+            return
         with Listener((self._acknowledged,)) as listener:
             while self._is_pressed(graph):
                 await listener.wait()

@@ -23,7 +23,7 @@ from p2pmem.net.sessions import Session
 
 log = logging.getLogger(__name__)
 
-RECENT_BYTES_MAX: Final = 4 * 1024 * 1024
+RECENT_BYTES_MAX: Final = 2 * 1024 * 1024
 Do = Callable[[Iterable[Command]], None]
 
 

@@ -58,7 +58,7 @@ class ChainFact:
 class RecentContents:
     """The last contents that came, so that who follows the ledger does not read the disk. Bounded; the oldest go."""
 
-    def __init__(self, bytes_max: int = 4 * 1024 * 1024) -> None:
+    def __init__(self, bytes_max: int = 2 * 1024 * 1024) -> None:
         self._bytes_max = bytes_max
         self._bytes = 0
         self._data: dict[bytes, bytes] = {}

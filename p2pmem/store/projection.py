@@ -55,9 +55,10 @@ log = logging.getLogger(__name__)
 FORMAT = 1
 """How quads are laid out. A store of another format is rebuilt, never converted."""
 
-_FLUSH_QUADS = 20_000
-"""Quads written before they are flushed to files. RocksDB would keep more than ten times as many in memory, some 10 KB
-for an asset of five statements; a flush takes 20 to 200 ms."""
+_FLUSH_QUADS = 8_000
+"""Quads written before they are flushed to files. RocksDB would keep far more in memory, some 10 KB for an asset of
+five statements, and what it keeps there it also searches. With 20,000 a share costs as much, with 2,000 half as much
+again."""
 
 _BULK_DESCRIPTIONS = 200
 """New descriptions from which on they are loaded in bulk: some 40 ms, and then 0.1 ms each instead of 0.4."""
