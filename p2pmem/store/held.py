@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyoxigraph as ox
 
-from p2pmem.store.plan import IN_AGGREGATE, MEMBERSHIP, TALLY_OF, tally_count, tally_graph
+from p2pmem.store.plan import HOLDS, IN_AGGREGATE, MEMBERSHIP, TALLY_OF, tally_count, tally_graph
 
 
 class Held:
@@ -17,6 +17,13 @@ class Held:
         for quad in self._store.quads_for_pattern(graph, IN_AGGREGATE, None, MEMBERSHIP):
             assert isinstance(quad.object, ox.NamedNode)
             return quad.object
+        return None
+
+    def content_of(self, graph: ox.NamedNode) -> bytes | None:
+        """The content of an asset, by its named graph; None where that is no asset's."""
+        for quad in self._store.quads_for_pattern(graph, HOLDS, None, MEMBERSHIP):
+            assert isinstance(quad.object, ox.Literal)
+            return quad.object.value.encode()
         return None
 
     def triples_of(self, graph: ox.NamedNode) -> set[ox.Triple]:

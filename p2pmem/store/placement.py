@@ -10,7 +10,7 @@ MAX_CHANGES_PER_APPLY = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """An asset as it now stands: its named graph holds `content`, and so does its aggregate.
+    """An asset as it now stands: `content` is what its named graph says, and its aggregate says it too.
 
     * `graph_iri`: the named graph of the asset in its layer. It belongs to this asset alone.
     * `aggregate_iri`: the one graph that gathers all assets of a context graph, layer and trust level. An asset is in

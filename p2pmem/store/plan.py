@@ -2,8 +2,9 @@
 
 How it is laid out:
 
-* each asset has its named graph, and its triples are also in one *aggregate*;
-* the *membership* graph says which aggregate an asset's graph is in;
+* the triples of each asset are in one *aggregate*;
+* the *membership* graph says which aggregate an asset's graph is in, and what it holds: its content, as one literal. A
+  graph of its own would be twice the quads, and a quad costs more than anything else that is done with a share;
 * a triple that several assets of an aggregate hold stands once in the aggregate, and the aggregate's *tally* says by
   how many it is held, from two on. (To find the others by looking through all graphs that hold the triple would cost as
   much as there are such graphs, in any aggregate; one hot triple would stop the writer.)
@@ -20,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyoxigraph as ox
-from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.errors import BugError, MisuseError
 
 from p2pmem.store.content import asset_triples, held_lines, meta_triples, named, plain_lines, triples_of
 from p2pmem.store.placement import MAX_CHANGES_PER_APPLY, MetaChange, Placement
@@ -31,8 +32,10 @@ INTERNAL = "urn:p2pmem:store:"
 MEMBERSHIP = ox.NamedNode(INTERNAL + "membership")
 STATE = ox.NamedNode(INTERNAL + "state")
 IN_AGGREGATE = ox.NamedNode(INTERNAL + "in")
+HOLDS = ox.NamedNode(INTERNAL + "holds")
 TALLY_OF = ox.NamedNode(INTERNAL + "of")
 _IN_AGGREGATE_TEXT = str(IN_AGGREGATE)
+_HOLDS_TEXT = str(HOLDS)
 _TALLY = INTERNAL + "tally:"
 _COUNT = INTERNAL + "count:"
 
@@ -41,6 +44,8 @@ class Holdings(Protocol):
     """What the store holds before the change. Only the one writer plans, so nothing moves in between."""
 
     def aggregate_of(self, graph: ox.NamedNode) -> ox.NamedNode | None: ...
+
+    def content_of(self, graph: ox.NamedNode) -> bytes | None: ...
 
     def triples_of(self, graph: ox.NamedNode) -> set[ox.Triple]: ...
 
@@ -53,13 +58,12 @@ class Holdings(Protocol):
 
 @dataclass(slots=True)
 class Plan:
-    """Graphs that go whole, quads that leave, quads that come; to be done in this order, together or not at all.
+    """Quads that leave, quads that come; to be done in this order, together or not at all.
 
     `texts` are triples that come, by graph, as they are written: what is new in every respect is most of all, and to
     make quads of it costs more than to store it.
     """
 
-    drop_graphs: list[ox.NamedNode] = field(default_factory=list)
     delete: list[ox.Quad] = field(default_factory=list)
     insert: list[ox.Quad] = field(default_factory=list)
     texts: dict[ox.NamedNode, list[str]] = field(default_factory=dict)
@@ -145,10 +149,21 @@ def _plan_drop(plan: Plan, holdings: Holdings, tally: _Tally, graph: ox.NamedNod
     aggregate = holdings.aggregate_of(graph)
     if aggregate is None:
         return
-    tally.leave(aggregate, holdings.triples_of(graph))
-    plan.drop_graphs.append(graph)
-    plan.delete.append(ox.Quad(graph, IN_AGGREGATE, aggregate, MEMBERSHIP))
+    content = _content(holdings, graph)
+    tally.leave(aggregate, asset_triples(graph.value, content))
+    plan.delete += [ox.Quad(graph, IN_AGGREGATE, aggregate, MEMBERSHIP), _content_quad(graph, content)]
     plan.assets_gained -= 1
+
+
+def _content(holdings: Holdings, graph: ox.NamedNode) -> bytes:
+    content = holdings.content_of(graph)
+    if content is None:
+        raise BugError(f"<{graph.value}> is in an aggregate, and its content is not held; rebuild the store")
+    return content
+
+
+def _content_quad(graph: ox.NamedNode, content: bytes) -> ox.Quad:
+    return ox.Quad(graph, HOLDS, ox.Literal(content.decode()), MEMBERSHIP)
 
 
 def _plan_put(plan: Plan, holdings: Holdings, tally: _Tally, placement: Placement) -> None:
@@ -156,20 +171,22 @@ def _plan_put(plan: Plan, holdings: Holdings, tally: _Tally, placement: Placemen
     if not tally.knows(aggregate) and holdings.aggregate_of(aggregate) is not None:
         raise MisuseError(f"<{aggregate.value}> is the graph of an asset; an aggregate is a graph of its own")
     before = holdings.aggregate_of(graph)
-    if before is None and graph not in plan.drop_graphs and (texts := held_lines(placement.content)) is not None:
-        plan.add_texts(graph, texts)
+    if before is None and (texts := held_lines(placement.content)) is not None:
         tally.join_new(aggregate, texts)
         plan.assets_gained += 1
-        plan.add_texts(MEMBERSHIP, (f"{graph} {_IN_AGGREGATE_TEXT} {aggregate}",))
+        written = ox.Literal(placement.content.decode())
+        plan.add_texts(MEMBERSHIP, (f"{graph} {_IN_AGGREGATE_TEXT} {aggregate}", f"{graph} {_HOLDS_TEXT} {written}"))
         return
     triples = asset_triples(placement.graph_iri, placement.content)
     if not triples:
         raise MisuseError(f"<{graph.value}> has no statement; an empty asset is dropped, not put")
-    old = holdings.triples_of(graph) if before is not None else set()
-    plan.delete += [ox.Quad(t.subject, t.predicate, t.object, graph) for t in old - triples]
-    plan.insert += [ox.Quad(t.subject, t.predicate, t.object, graph) for t in triples - old]
-    if before is not None:
-        tally.leave(before, old)
+    old = _content(holdings, graph) if before is not None else None
+    if old != placement.content:
+        plan.insert.append(_content_quad(graph, placement.content))
+        if old is not None:
+            plan.delete.append(_content_quad(graph, old))
+    if before is not None and old is not None:
+        tally.leave(before, asset_triples(graph.value, old))
     tally.join(aggregate, triples)
     if before == aggregate:
         return

@@ -31,7 +31,7 @@ from p2pmem_protocol.errors import BugError, MisuseError, OutsideError
 
 from p2pmem.home import made_anew
 from p2pmem.store.answering import DESCRIBED, POSITION, STORE, answer, stored_position
-from p2pmem.store.content import named, plain_lines
+from p2pmem.store.content import asset_triples, named, plain_lines
 from p2pmem.store.held import Held
 from p2pmem.store.holding import hold
 from p2pmem.store.native_memory import give_back
@@ -52,8 +52,8 @@ from p2pmem.store.transaction import compile_plan
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1
-"""How quads are laid out. A store of another format is rebuilt, never converted."""
+FORMAT = 2
+"""How quads are laid out. A store of an earlier format is emptied when it is opened, and the ledger fills it again."""
 
 _FLUSH_QUADS = 8_000
 """Quads written before they are flushed to files. RocksDB would keep far more in memory, some 10 KB for an asset of
@@ -445,11 +445,22 @@ class OxigraphProjection:
         found: list[Statement] = []
         with _disk("read; check the disk"):
             for iri in graphs:
-                for quad in self._store.quads_for_pattern(node, link, value, named(iri)):
+                for quad in self._of_graph(named(iri)).quads_for_pattern(node, link, value, named(iri)):
                     found.append(_statement(quad, iri))
                     if len(found) == limit:
                         return tuple(found)
         return tuple(found)
+
+    def _of_graph(self, graph: ox.NamedNode) -> ox.Store:
+        """A store in which a graph can be looked at: of an asset, one that is made of its content."""
+        content = Held(self._store).content_of(graph)
+        if content is None:
+            return self._store
+        of_asset = ox.Store()
+        of_asset.extend(
+            ox.Quad(it.subject, it.predicate, it.object, graph) for it in asset_triples(graph.value, content)
+        )
+        return of_asset
 
     def _backup(self, target: Path) -> int:
         if target.exists():
@@ -480,7 +491,7 @@ class OxigraphProjection:
         if sum(map(len, members.values())) != self._assets:
             raise BugError(f"{self._assets} assets counted, {sum(map(len, members.values()))} held; rebuild the store")
         for aggregate, graphs in members.items():
-            derived = derived_tally(held.triples_of(graph) for graph in graphs)
+            derived = derived_tally(asset_triples(graph.value, held.content_of(graph) or b"") for graph in graphs)
             if held.triples_of(aggregate) != set(derived):
                 raise BugError(f"<{aggregate.value}> holds other triples than its assets; rebuild the store")
             if held.tally_of(aggregate) != {triple: times for triple, times in derived.items() if times > 1}:
@@ -524,7 +535,11 @@ def _open(path: Path | None) -> ox.Store:
     if not store:
         _stamp(store)
     found = _stored_number(store, _FORMAT)
-    if found != FORMAT:
+    if 0 < found < FORMAT:
+        log.info("store.of_earlier_format", extra={"format": found})
+        store.clear()
+        _stamp(store)
+    elif found != FORMAT:
         raise ProjectionUnusable(f"the store in {path} is of format {found}, this is {FORMAT}; {made_anew(path)}")
     return store
 

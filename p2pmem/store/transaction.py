@@ -40,8 +40,8 @@ class Transaction:
 
 
 def compile_plan(plan: Plan) -> Transaction:
-    """Drop, then delete, then insert, in one transaction."""
-    operations = [f"DROP SILENT GRAPH {graph}" for graph in plan.drop_graphs]
+    """Delete, then insert, in one transaction."""
+    operations: list[str] = []
     functions: dict[ox.NamedNode, Bound] = {}
     for verb, quads in (("DELETE", plan.delete), ("INSERT", plan.insert)):
         plain = [quad for quad in quads if _is_plain(quad)]

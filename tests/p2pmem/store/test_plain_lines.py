@@ -55,7 +55,8 @@ def test_the_store_holds_the_same_whichever_way_statements_came(objects: list[Te
     _stamp(store)
     compile_plan(plan_change(Held(store), put, (), meta)).run(store)
     held = asset_triples("http://a.example/graph", content)
-    for graph in ("http://a.example/graph", "http://a.example/all", "http://a.example/meta"):
+    assert Held(store).content_of(ox.NamedNode("http://a.example/graph")) == content
+    for graph in ("http://a.example/all", "http://a.example/meta"):
         assert {quad.triple for quad in store.quads_for_pattern(None, None, None, ox.NamedNode(graph))} == held
 
 

@@ -15,6 +15,7 @@ import trio
 from p2pmem_jobs.blocking import Blocking
 from p2pmem_protocol.errors import MisuseError
 
+from p2pmem.store import projection as module
 from p2pmem.store.placement import MAX_CHANGES_PER_APPLY, MetaChange, Placement
 from p2pmem.store.projection import (
     OxigraphProjection,
@@ -209,6 +210,35 @@ async def test_a_rebuild_is_known_as_unfinished_until_it_ends(inline: Blocking, 
         assert projection.position == 9
         assert projection.statistics().assets == 1
         assert await subjects(projection, "urn:old", "urn:new") == {"urn:a"}
+
+
+async def test_the_graph_of_an_asset_is_looked_at_as_if_it_were_stored(projection: OxigraphProjection) -> None:
+    content = f'<urn:a> <urn:n> "01"^^<{XSD}integer> .\n<urn:a> <urn:p> _:c14n0 .\n_:c14n0 <urn:q> "x\\ny" .\n'.encode()
+    await projection.apply(1, [Placement("urn:g", SELF, content)])
+    own, shared = [await projection.lookup(None, None, None, [graph]) for graph in ("urn:g", SELF)]
+    assert len(own) == 3
+    assert {(it.subject, it.predicate, it.object) for it in own} == {
+        (it.subject, it.predicate, it.object) for it in shared
+    }
+    for spelling in ("1", "01"):
+        assert len(await projection.lookup(None, None, Literal(spelling, XSD + "integer"), ["urn:g"])) == 1
+    assert await projection.lookup(Iri("urn:b"), None, None, ["urn:g"]) == ()
+
+
+async def test_a_store_of_an_earlier_format_is_emptied_to_be_filled_again(inline: Blocking, tmp_path: Path) -> None:
+    async with open_projection(tmp_path / "s", inline) as projection:
+        await projection.apply(7, [Placement("urn:g", SELF, FACT)])
+        earlier, now = (module._number(module._FORMAT, number) for number in (1, module.FORMAT))
+        projection._store.remove(now)
+        projection._store.add(earlier)
+    async with open_projection(tmp_path / "s", inline) as projection:
+        assert (projection.position, projection.statistics().assets) == (0, 0)
+        assert await subjects(projection, "urn:g", SELF) == set()
+        await projection.fill([Placement("urn:g", SELF, FACT)])
+        await projection.apply(8)
+    async with open_projection(tmp_path / "s", inline) as projection:
+        assert projection.position == 8
+        assert await subjects(projection, "urn:g", SELF) == {"urn:a"}
 
 
 async def test_a_directory_in_use_or_damaged_is_refused_in_words(inline: Blocking, tmp_path: Path) -> None:

@@ -89,8 +89,7 @@ class Model:
         store = ox.Store()
         for placement in self.assets.values():
             for triple in asset_triples(placement.graph_iri, placement.content):
-                for graph in (placement.graph_iri, placement.aggregate_iri):
-                    store.add(ox.Quad(triple.subject, triple.predicate, triple.object, ox.NamedNode(graph)))
+                store.add(ox.Quad(*triple, ox.NamedNode(placement.aggregate_iri)))
         for iri, said in self.metas.items():
             store.extend(ox.Quad(t.subject, t.predicate, t.object, ox.NamedNode(iri)) for t in said)
         return set(store)
@@ -141,11 +140,18 @@ class Histories(RuleBasedStateMachine):
         assert held == self.model.quads()
 
     @invariant()
+    def each_asset_has_its_content(self) -> None:
+        held = Held(self.store)
+        for iri in GRAPHS:
+            placed = self.model.assets.get(iri)
+            assert held.content_of(ox.NamedNode(iri)) == (placed.content if placed else None)
+
+    @invariant()
     def tallies_are_what_the_assets_say(self) -> None:
         held = Held(self.store)
         for aggregate in AGGREGATES:
             members = [p for p in self.model.assets.values() if p.aggregate_iri == aggregate]
-            derived = derived_tally(held.triples_of(ox.NamedNode(p.graph_iri)) for p in members)
+            derived = derived_tally(asset_triples(p.graph_iri, p.content) for p in members)
             counted = held.tally_of(ox.NamedNode(aggregate))
             assert counted == {triple: times for triple, times in derived.items() if times > 1}
             rows = list(self.store.quads_for_pattern(None, None, None, tally_graph(ox.NamedNode(aggregate))))
@@ -154,9 +160,9 @@ class Histories(RuleBasedStateMachine):
     @invariant()
     def no_blank_node_is_shared(self) -> None:
         owners: dict[ox.BlankNode, str] = {}
-        for iri in self.model.assets:
-            for quad in self.store.quads_for_pattern(None, None, None, ox.NamedNode(iri)):
-                for blank in blanks(quad.triple):
+        for iri, placed in self.model.assets.items():
+            for triple in asset_triples(iri, placed.content):
+                for blank in blanks(triple):
                     assert owners.setdefault(blank, iri) == iri
 
     @invariant()

@@ -19,7 +19,7 @@ import trio
 from p2pmem_jobs.blocking import Blocking
 from p2pmem_protocol.errors import MisuseError
 
-from p2pmem.store.placement import Placement
+from p2pmem.store.placement import MetaChange, Placement
 from p2pmem.store.projection import OxigraphProjection
 from p2pmem.store.query import (
     AnswerKind,
@@ -36,13 +36,17 @@ from p2pmem.store.query_worker import InlineQueries, Queries, QueryWorkers, _Wor
 from p2pmem.store.terms import Iri, Literal, TripleTerm
 
 OPEN, SECRET = "urn:cg:open", "urn:cg:secret"
-GRAPHS = {"default_graphs": [OPEN], "named_graphs": ["urn:open:1"]}
+GRAPHS = {"default_graphs": [OPEN], "named_graphs": ["urn:open:meta"]}
 
 
 async def fill(projection: OxigraphProjection) -> None:
     public = b'<urn:a> <urn:p> "public" .\n<urn:a> <urn:knows> <urn:b> .\n<urn:b> <urn:knows> <urn:a> .\n'
     secret = b'<urn:a> <urn:p> "secret" .\n<urn:a> <urn:knows> <urn:hidden> .\n<urn:hidden> <urn:p> "secret" .\n'
-    await projection.apply(1, [Placement("urn:open:1", OPEN, public), Placement("urn:secret:1", SECRET, secret)])
+    await projection.apply(
+        1,
+        [Placement("urn:open:1", OPEN, public), Placement("urn:secret:1", SECRET, secret)],
+        meta=[MetaChange("urn:open:meta", add=public), MetaChange("urn:secret:meta", add=secret)],
+    )
 
 
 @pytest.fixture
@@ -64,15 +68,15 @@ async def queries(
 ESCAPES = [
     "SELECT * { GRAPH ?g { ?s ?p ?o } }",
     f"SELECT * {{ GRAPH <{SECRET}> {{ ?s ?p ?o }} }}",
-    "SELECT * { GRAPH <urn:secret:1> { ?s ?p ?o } }",
-    f"SELECT * {{ VALUES ?g {{ <{SECRET}> <urn:secret:1> }} GRAPH ?g {{ ?s ?p ?o }} }}",
-    "SELECT * { BIND(IRI('urn:secret:1') AS ?g) GRAPH ?g { ?s ?p ?o } }",
+    "SELECT * { GRAPH <urn:secret:meta> { ?s ?p ?o } }",
+    f"SELECT * {{ VALUES ?g {{ <{SECRET}> <urn:secret:meta> }} GRAPH ?g {{ ?s ?p ?o }} }}",
+    "SELECT * { BIND(IRI('urn:secret:meta') AS ?g) GRAPH ?g { ?s ?p ?o } }",
     "SELECT * { { SELECT * { GRAPH ?g { ?s ?p ?o } } } UNION { ?s ?p ?o } }",
     "SELECT * { ?s ?p ?o OPTIONAL { GRAPH ?g { ?s ?q ?r } } }",
     "SELECT ?s ?o { ?s (!<urn:none>|!^<urn:none>)* ?o }",
     "SELECT ?s ?o { GRAPH ?g { ?s (<urn:p>|<urn:knows>)* ?o } }",
     "SELECT * { <urn:hidden> <urn:p>* ?o . ?s ?p ?o }",
-    "SELECT ?x { ?x ?p ?o FILTER EXISTS { GRAPH <urn:secret:1> { ?a ?b ?x } } }",
+    "SELECT ?x { ?x ?p ?o FILTER EXISTS { GRAPH <urn:secret:meta> { ?a ?b ?x } } }",
     "SELECT * { ?s ?p ?o . LATERAL { GRAPH ?g { ?a ?b ?c } } }",
     "SELECT * { GRAPH ?g {} }",
     "SELECT * { GRAPH ?h { GRAPH ?g { ?s ?p ?o } } }",
@@ -106,7 +110,7 @@ async def test_the_attempts_to_escape_would_succeed_over_an_open_dataset(disk_pr
     await fill(disk_projection)
     found = 0
     for sparql in ESCAPES:
-        answer = await disk_projection.query(sparql, [OPEN, SECRET], ["urn:open:1", "urn:secret:1", SECRET])
+        answer = await disk_projection.query(sparql, [OPEN, SECRET], ["urn:open:meta", "urn:secret:meta", SECRET])
         found += b"secret" in answer.body or b"hidden" in answer.body
     assert found >= len(ESCAPES) - 1
 
