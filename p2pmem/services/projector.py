@@ -240,10 +240,13 @@ class Projector:
         keys = {event.subject for event in events if event.subject is not None}
         change = await self._change(sorted(keys))
         position = events[-1].position
-        await self._store.apply_made(position, change.for_store)
+        is_stored = await self._store.apply_made(position, change.for_store)
         self.moved.notify()
-        await self._text.apply_made(position, change.for_text)
-        self._keep(change)
+        is_indexed = await self._text.apply_made(position, change.for_text)
+        if is_stored and is_indexed:
+            self._keep(change)
+        else:
+            self._keep_also(change)
         self.describer.note(position)
         self._tell()
 
@@ -272,6 +275,18 @@ class Projector:
                 self._placed.put(name, self._shared(graph_id, key), stands)
             else:
                 self._placed.drop_asset(graph_id, key)
+
+    def _keep_also(self, change: _Change) -> None:
+        """One of the two was ahead and took no part, as after a crash: what was to go has not gone from it, and is
+        remembered, so that it goes when the asset changes next."""
+        for (graph_id, key), stands in change.stands.items():
+            name = change.names.get(graph_id)
+            if name is None:
+                continue
+            held = self._placed.get(graph_id, key)
+            for graph_iri in stands:
+                if graph_iri not in held:
+                    self._placed.add(name, self._shared(graph_id, key), graph_iri)
 
     def _shared(self, graph_id: GraphId, key: AssetKey) -> AssetKey:
         """The same key, as the object that the set keeps anyway."""

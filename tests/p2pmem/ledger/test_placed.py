@@ -1,72 +1,76 @@
-"""The table of what the projections hold: it forgets how graphs stand, never that they are there."""
+"""What a node knows after its start of what its projections hold: whatever has gone meanwhile goes from them too."""
 
 from __future__ import annotations
 
-from hypothesis import given, strategies as st
-from p2pmem_protocol.names import Address, AssetKey, GraphName
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
 
-from p2pmem.face import Layer
-from p2pmem.services.placed import Graphs, PlacedGraphs, Stands
+from p2pmem_jobs import SystemClock
 
-NAMES = tuple(GraphName(Address(bytes([number]) * 20), slug) for number, slug in ((1, "trials"), (2, "trials")))
-# One author is the creator of a graph too, so that his address stands twice in an IRI.
-KEYS = tuple(AssetKey(Address(bytes([author]) * 20), name) for author in (1, 3) for name in ("cell", "cell.2"))
-SUFFIXES = ("", "@2", "@3-0123456789abcdef", "@m0-2")
-SUBGRAPHS = ("", "lab", "lab/cold")
+from p2pmem.face import NewGraph
+from p2pmem.keyring import Keyring
+from p2pmem.net.memory import MemoryFabric
+from p2pmem.node import Node, NodeSettings, open_node
+from tests.p2pmem.ledger.victim_node import KEY, places, surroundings
 
-
-def stands(version: int) -> Stands:
-    return Stands("urn:aggregate", bytes(32), version, bytes(32), Layer.SHARED, 1, 0)
-
-
-@st.composite
-def iris(draw: st.DrawFn, name: GraphName, key: AssetKey) -> str:
-    subgraph, suffix = draw(st.sampled_from(SUBGRAPHS)), draw(st.sampled_from(SUFFIXES))
-    form = draw(st.sampled_from((name.draft_iri, name.shared_iri, name.published_iri)))
-    return form(key.author, key.name, subgraph) + suffix
+HOUR_MS = 3_600_000
 
 
-@st.composite
-def changes(draw: st.DrawFn) -> tuple[GraphName, AssetKey, Graphs]:
-    name, key = draw(st.sampled_from(NAMES)), draw(st.sampled_from(KEYS))
-    return name, key, {iri: stands(draw(st.integers(1, 3))) for iri in draw(st.sets(iris(name, key), max_size=3))}
+class Clock(SystemClock):
+    """The wall clock, so far ahead."""
+
+    ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
 
 
-@given(st.lists(changes(), max_size=30), st.integers(0, 3))
-def test_every_named_graph_is_known_for_ever_and_how_it_stands_only_for_a_while(
-    told: list[tuple[GraphName, AssetKey, Graphs]], stands_max: int
-) -> None:
-    table, model = PlacedGraphs(stands_max), {}
-    for name, key, graphs in told:
-        table.put(name, key, graphs)
-        model[name, key] = graphs
-        for (some_name, some_key), wanted in model.items():
-            found = table.get(some_name.id, some_key)
-            assert found.keys() == wanted.keys()
-            assert all(found[iri] in (None, wanted[iri]) for iri in found)
-        assert len(table) == sum(map(bool, model.values()))
-    newest = list(dict.fromkeys((name, key) for name, key, _ in reversed(told)))[:stands_max]
-    assert all(table.get(name.id, key) == model[name, key] for name, key in newest)
+@asynccontextmanager
+async def open_at(directory: Path, clock: Clock) -> AsyncIterator[Node]:
+    network = MemoryFabric(seed=1).network("ada")
+    taken = replace(surroundings(), clock=clock)
+    async with open_node(NodeSettings("placed"), Keyring.of(KEY), network, places(directory), taken) as node:
+        yield node
 
 
-@given(st.lists(changes(), max_size=10))
-def test_what_was_placed_before_a_start_is_known_by_its_iris_alone(
-    told: list[tuple[GraphName, AssetKey, Graphs]],
-) -> None:
-    table, model = PlacedGraphs(), {(name, key): graphs for name, key, graphs in told}
-    for (name, key), graphs in model.items():
-        for iri in graphs:
-            table.add(name, key, iri)
-    for (name, key), graphs in model.items():
-        assert table.get(name.id, key) == dict.fromkeys(graphs)
-        table.drop_asset(name.id, key)
-        assert table.get(name.id, key) == {}
-    assert len(table) == 0
+async def share(node: Node, graph: str, name: str, ttl_ms: int | None = None) -> None:
+    data = f'<urn:{name}> <urn:says> "word" .\n'.encode()
+    await node.face.share_data(graph, name, data, format="nt", base=None, subgraph="", ttl_ms=ttl_ms)
 
 
-def test_where_nearly_all_assets_stand_is_one_object() -> None:
-    table, (name, _) = PlacedGraphs(stands_max=0), NAMES
-    keys = [AssetKey(KEYS[0].author, f"asset-{number}") for number in range(50)]
-    for key in keys:
-        table.put(name, key, {name.shared_iri(key.author, key.name): stands(1)})
-    assert len({id(place) for place in table._graphs[name.id].places.values()}) == 1
+def names_in(node: Node) -> set[str]:
+    return {iri.rpartition("/")[2] for iri in node.store.placed()}
+
+
+async def test_what_ended_while_the_text_index_was_behind_the_store_leaves_both(tmp_path: Path) -> None:
+    clock = Clock()
+    async with open_at(tmp_path, clock) as node:
+        graph = (await node.face.found(NewGraph("placed"))).graph
+        await share(node, graph, "stays")
+    earlier = shutil.copy(tmp_path / "text.sqlite", tmp_path / "earlier.sqlite")
+    async with open_at(tmp_path, clock) as node:
+        await share(node, graph, "ends", ttl_ms=HOUR_MS)
+        assert names_in(node) == {"stays", "ends"}
+    shutil.copy(earlier, tmp_path / "text.sqlite")
+    clock.ahead_ms = 2 * HOUR_MS
+    async with open_at(tmp_path, clock) as node:
+        await node.services.keeper.sweep()
+        await node.services.projector.reached(node.ledger.position)
+        assert names_in(node) == {"stays"}
+        await node.store.check()
+
+
+async def test_what_ended_while_the_node_was_stopped_leaves_its_projections(tmp_path: Path) -> None:
+    clock = Clock()
+    async with open_at(tmp_path, clock) as node:
+        graph = (await node.face.found(NewGraph("placed"))).graph
+        await share(node, graph, "stays")
+        await share(node, graph, "ends", ttl_ms=HOUR_MS)
+    clock.ahead_ms = 2 * HOUR_MS
+    async with open_at(tmp_path, clock) as node:
+        await node.services.keeper.sweep()
+        await node.services.projector.reached(node.ledger.position)
+        assert names_in(node) == {"stays"}
