@@ -226,6 +226,10 @@ class TextIndex:
             return ()
         return await self._blocking.run(self._connections.search, phrases, limit, filter_)
 
+    def placed(self) -> list[str]:
+        """The named graphs of all assets. Reads the index, in the event loop: for starting, not for serving."""
+        return self._connections.placed()
+
     async def statistics(self) -> TextStatistics:
         """What it holds, counted, and counters since it was opened."""
         assets, passages = await self._blocking.run(self._connections.count)
@@ -324,6 +328,10 @@ class _Connections:
     def _holders(self, phrase: str) -> int:
         query = "SELECT count(*) FROM words WHERE words MATCH ?"
         return int(self._reader.execute(query, (match_expression([phrase]),)).fetchone()[0])
+
+    def placed(self) -> list[str]:
+        with self._read_lock, _errors_of(self._path):
+            return [graph_iri for (graph_iri,) in self._reader.execute("SELECT graph_iri FROM asset")]
 
     def count(self) -> tuple[int, int]:
         with self._read_lock, _errors_of(self._path):

@@ -225,9 +225,14 @@ class Projector:
         return sorted({*graph.set.assets(), *self._ledger.database.read(read)})
 
     def _remember_placed(self) -> None:
-        """Which named graphs the store holds for each asset, from its own list."""
+        """Which named graphs the store holds for each asset, from its own list.
+
+        The text index holds the same ones at the same position. Its list is read where it may be: with each IRI the
+        store would keep two kilobytes of its files in memory, for good.
+        """
         prefixes = {name.iri: name for name in self._ledger.database.read(_all_names)}
-        for graph_iri in self._store.placed():
+        is_same = self._text.position == self._store.position
+        for graph_iri in self._text.placed() if is_same else self._store.placed():
             found = asset_of(graph_iri, prefixes)
             if found is not None:
                 name, key = found

@@ -80,6 +80,7 @@ async def check_rebuilt(node: Node) -> None:
         await rebuilt.rebuild()
         await rebuilt.describer.write()
         assert quads_of(node.store) == quads_of(store)
+        assert sorted(text.placed()) == sorted(store.placed())
 
 
 async def survive(directory: Path, kills: int) -> None:
