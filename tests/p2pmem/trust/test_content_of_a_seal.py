@@ -20,6 +20,7 @@ from p2pmem_protocol.trust import Trust
 from trio.testing import MockClock
 
 from p2pmem.face import NotFoundError
+from p2pmem.references import full_reference
 from tests.p2pmem.trust.scene import Scene, scene, subject
 
 LONG = "".join(f"ex:good ex:n {n} .\n" for n in range(2000))
@@ -142,7 +143,7 @@ async def test_of_two_seals_over_one_root_that_of_its_content_is_judged_and_cert
                 nursery.start_soon(
                     node.inside.services.admission.keep_attachment, it.ada.graph.id, OTHER, keccak256(OTHER)
                 )
-        await it.ada.start_verify(asset)
+        await it.ada.face.verify(asset.graph, full_reference(asset.key), deadline_ms=None)
         await it.cluster.settled()
         for node in (it.bo, it.cy):
             await node.decide(approve=True)
