@@ -15,7 +15,7 @@ from .errors import ConflictError, EndedError, FullError, StaleAttemptError
 from .reading import DamagedText, fact, get_job, leniently
 from .records import Claim, Claimed, Ended, JobRecord, NewJob
 from .states import CHANGES, FINAL, HAS_TASK, HOLDS_DEDUPE_KEY, State, in_states
-from .work import effects_under_way, forget_ends_of_waits, step_results
+from .work import effects_under_way, forget_ends_of_waits, has_unreadable_effect, step_results
 
 COMPONENT = "jobs"
 
@@ -242,7 +242,7 @@ def claim(connection: sqlite3.Connection, now_ms: int, room: dict[str, int], tot
         )
         expired = _expire(connection, now_ms)
         jobs, damaged = _first_ready(connection, room, total), []
-        while unreadable := [job for job in jobs if _is_damaged(job, room)]:
+        while unreadable := [job for job in jobs if _is_damaged(connection, job, room)]:
             for job in unreadable:
                 _set_aside(connection, job, now_ms)
             damaged += [job.id for job in unreadable]
@@ -279,13 +279,16 @@ def _claimed(connection: sqlite3.Connection, row: tuple[Any, ...]) -> Claimed:
     return Claimed(*[*values, bool(look_first), bool(has_work), done])
 
 
-def _is_damaged(job: Claimed, room: dict[str, int]) -> bool:
+def _is_damaged(connection: sqlite3.Connection, job: Claimed, room: dict[str, int]) -> bool:
     """Whether it cannot be told which job this is, whose, or what it has done: then it is not run."""
-    return job.kind not in room or any(isinstance(text, DamagedText) for text in (job.id, job.owner, *job.done))
+    if job.kind not in room or any(isinstance(text, DamagedText) for text in (job.id, job.owner, *job.done)):
+        return True
+    return job.has_work and has_unreadable_effect(connection, job.seq)
 
 
 def _set_aside(connection: sqlite3.Connection, job: Claimed, now_ms: int) -> None:
-    to = State.OUTCOME_UNKNOWN if effects_under_way(connection, job.seq) else State.FAILED
+    is_unknown = effects_under_way(connection, job.seq) or has_unreadable_effect(connection, job.seq)
+    to = State.OUTCOME_UNKNOWN if is_unknown else State.FAILED
     what = "a name in it cannot be read: the file is damaged there. Nothing was mended; a backup may have it whole"
     move(connection, job.seq, job.attempt - 1, to, now_ms, what)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sqlite3
 
 from .errors import StaleAttemptError
-from .reading import get_job, leniently
+from .reading import DamagedText, get_job, leniently
 from .records import STEP, WAIT, Claimed
 from .states import HAS_TASK, in_states
 
@@ -81,6 +81,13 @@ def effects_under_way(connection: sqlite3.Connection, seq: int) -> list[str]:
     with leniently(connection):
         rows = connection.execute("SELECT key, note FROM job_effect WHERE job = ? AND state != 'done'", (seq,))
         return [f"{key} ({note})" if note else str(key) for key, note in rows]
+
+
+def has_unreadable_effect(connection: sqlite3.Connection, seq: int) -> bool:
+    """Whether the key of an effect cannot be read: nobody can tell then which of them was begun, or is done."""
+    with leniently(connection):
+        rows = connection.execute("SELECT key FROM job_effect WHERE job = ?", (seq,))
+        return any(isinstance(key, DamagedText) for (key,) in rows)
 
 
 def copy_work(connection: sqlite3.Connection, from_id: str, to_id: str) -> None:

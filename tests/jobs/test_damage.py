@@ -176,3 +176,36 @@ async def test_a_damaged_job_with_an_effect_under_way_is_one_of_which_nobody_kno
         await trio.sleep(1)
         (one,) = await queue.list()
         assert one.state is State.OUTCOME_UNKNOWN
+
+
+async def test_an_effect_that_is_done_is_not_tried_again_where_its_key_is_damaged(
+    rig: Rig, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    paid = 0
+
+    def paying(queue: Queue) -> None:
+        @queue.handler("pay", version=1)
+        async def pay(context: Context, args: Note) -> None:
+            async def try_() -> None:
+                nonlocal paid
+                paid += 1
+
+            async def look_up() -> Looked:
+                return Looked.NOT_HAPPENED
+
+            await context.effect("pay", try_, look_up)
+            await context.sleep("a while", 60)
+
+    async with rig.open(paying, drain_s=0) as queue:
+        await queue.submit("pay", Note("one"), owner="me")
+        await trio.sleep(1)
+    async with open_database(rig.path, blocking=InlineBlocking()) as database:
+        await database.write(lambda c: c.execute(f"UPDATE job_effect SET key = {BAD}").rowcount)
+    async with rig.open(paying) as queue:
+        await queue.submit("pay", Note("two"), owner="me")
+        await trio.sleep(100)
+        other, one = await queue.list()
+    assert (one.state, other.state) == (State.OUTCOME_UNKNOWN, State.SUCCEEDED)
+    assert "the file is damaged there" in (one.error or "")
+    assert "job.damaged" in [record.getMessage() for record in caplog.records]
+    assert paid == 2
