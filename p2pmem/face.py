@@ -33,6 +33,7 @@ from p2pmem.face_graphs import (
     TrustChange as TrustChange,
 )
 from p2pmem.face_jobs import (
+    ENDED_STATES as ENDED_STATES,
     AbsentView as AbsentView,
     JobEffectView as JobEffectView,
     JobEventView as JobEventView,

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+ENDED_STATES: Final = frozenset({"succeeded", "failed", "cancelled", "outcome_unknown"})
+"""In which a job runs no more, unless a person says so."""
 
 
 @dataclass(frozen=True, slots=True)

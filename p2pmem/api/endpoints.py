@@ -14,12 +14,11 @@ from p2pmem.api.events import KEEP_ALIVE, PROBLEM_EVENT, ServerEvent
 from p2pmem.api.problems import BadRequestError, ForbiddenError, problem_of, single
 from p2pmem.api.requests import arguments_of
 from p2pmem.api.routes import AGENT_CALLS, Answer, Call
-from p2pmem.face import ChangeEvent, Face, JobView
+from p2pmem.face import ENDED_STATES, ChangeEvent, Face, JobView
 
 KEEP_ALIVE_S: Final = 15.0
 OF_AGENT: Final = "p2pmem.of_agent"
 """Where the scope of a request has the face of the agent whose token was given; absent with the node's own token."""
-ENDED_STATES: Final = frozenset({"succeeded", "failed", "cancelled", "outcome_unknown"})
 _JSON: Final = "application/json"
 
 

@@ -10,8 +10,9 @@ from p2pmem.api.problems import Exit
 from p2pmem.api.routes import JOBS_LIMIT
 from p2pmem.cli.command import Command, Context
 from p2pmem.cli.views import show_job, show_jobs, show_story
-from p2pmem.cli.waiting import ENDED_STATES, exit_of, finish, follow, wait_arguments
+from p2pmem.cli.waiting import exit_of, finish, follow, wait_arguments
 from p2pmem.cli.words import duration_ms
+from p2pmem.face import ENDED_STATES
 
 STATES: Final = ("queued", "running", "waiting", "succeeded", "failed", "cancelled", "outcome_unknown")
 OUTCOMES: Final = ("succeeded", "failed", "retry")

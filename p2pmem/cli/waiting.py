@@ -10,9 +10,8 @@ from p2pmem.api.problems import Exit, TimedOutError, UnreachableError
 from p2pmem.cli.command import Context
 from p2pmem.cli.views import show_job
 from p2pmem.cli.words import clean, duration_ms, show_duration
-from p2pmem.face import JobView
+from p2pmem.face import ENDED_STATES, JobView
 
-ENDED_STATES: Final = frozenset({"succeeded", "failed", "cancelled", "outcome_unknown"})
 _VERIFIED: Final = "ConsensusVerified"
 
 
