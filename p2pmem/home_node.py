@@ -17,6 +17,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Final
 
 import trio
 
@@ -32,6 +33,9 @@ from p2pmem.node import Node, NodeSettings, OpenChain, Places, Surroundings, ope
 from p2pmem.services.agent_face import face_of_agent
 from p2pmem.services.disk_watch import free_bytes_of
 from p2pmem.store.native_memory import share_arenas
+
+CALLS_END_S: Final = 3.0
+"""So long calls go on after a node was told to stop, before what they wait for is given up."""
 
 
 @asynccontextmanager
@@ -101,7 +105,7 @@ async def run_node(
     from p2pmem.api.server import serve_http
 
     token = read_token(home)
-    async with open_home(home, config) as node, trio.open_nursery() as nursery:
+    async with open_home(home, config) as node, _open_letting_go(node, stopping), trio.open_nursery() as nursery:
         at = (config.http_host, config.http_port)
         of_agent = partial(face_of_agent, node.services)
         serve = partial(serve_http, node.face, token, *at, stop=stopping, of_agent=of_agent)
@@ -113,6 +117,24 @@ async def run_node(
             await stopping.wait()
         finally:
             home.run_file.unlink(missing_ok=True)
+
+
+@asynccontextmanager
+async def _open_letting_go(node: Node, stopping: trio.Event) -> AsyncIterator[None]:
+    """While the disk is full a call that owes a write waits for room, also when it is cancelled: once those that are
+    being answered have had their time it is told, so that the block ends."""
+
+    async def let_go() -> None:
+        try:
+            await stopping.wait()
+            await trio.sleep(CALLS_END_S)
+        finally:
+            node.ledger.database.let_go()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(let_go)
+        yield
+        nursery.cancel_scope.cancel()
 
 
 def _write_run_file(home: Home, url: str, network: Network) -> None:
