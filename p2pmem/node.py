@@ -430,6 +430,7 @@ class _Built:
                 self._lifetimes,
                 self._facts,
                 self._signing,
+                projector,
             ),
             delegating=self._delegating,
             peering=self._peering,

@@ -167,6 +167,11 @@ class Database:
         """
         return await self._submit(Operation(fn, after, owed=owed, shield=shield))
 
+    @property
+    def refusal(self) -> str | None:
+        """What the disk says while it refuses what others owe; None while it takes what is written."""
+        return self._refusal
+
     def check_takes(self) -> None:
         """Errors: `DiskError` while the disk refuses what others owe. For who is about to change something in memory,
         and would come to wait behind them: it can still be left undone, and said so at once."""

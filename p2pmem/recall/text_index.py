@@ -1,7 +1,8 @@
 """Full text: an index of passages in a SQLite file of its own, a projection of the ledger like the triple store.
 
 The rules are those of `p2pmem.store.projection`: one transaction moves passages and position together, a position
-already reached changes nothing, position 0 means that it must be rebuilt. The file may be deleted at any time.
+already reached changes nothing, position 0 means that it must be rebuilt, and what the disk refuses is tried again. The
+file may be deleted while no node runs.
 
 Words are found by BM25 over stemmed words (FTS5). Who may see what is part of every search: the context graphs, the
 instant (nothing that has expired is returned, swept or not), the least trust.
@@ -9,24 +10,28 @@ instant (nothing that has expired is returned, swept or not), the least trust.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sqlite3
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVarTuple
 
 import trio
 from p2pmem_jobs.blocking import Blocking
+from p2pmem_jobs.errors import DiskError
 from p2pmem_protocol.errors import MisuseError, OutsideError
 
 from p2pmem.home import made_anew
 from p2pmem.recall.passages import MAX_PASSAGES, Passage
 from p2pmem.recall.words import index_text, match_expression, question_phrases
 from p2pmem.store.holding import hold
+from p2pmem.store.refusal import Refusal
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +43,20 @@ _MANY_PASSAGES = 1_000
 """Below so many passages every word of a question is searched for."""
 _COMMON = 0.2
 """A word that is in more than this part of all passages tells little."""
+
+_REFUSALS = frozenset(
+    {
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+    }
+)
+"""What SQLite says when it cannot now what it may do later; everything else that goes wrong is damage."""
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 _SCHEMA = """
 CREATE TABLE state (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID, STRICT;
@@ -63,6 +82,8 @@ CREATE INDEX passage_of_asset ON passage (asset_id);
 CREATE VIRTUAL TABLE words USING fts5 (text, content='', tokenize='porter unicode61 remove_diacritics 2');
 """
 _TABLES = ("words", "passage", "asset", "state")
+
+Ts = TypeVarTuple("Ts")
 
 
 class TextIndexUnusable(OutsideError):
@@ -155,6 +176,7 @@ class TextIndex:
         self._connections = connections
         self._blocking = blocking
         self._writer = trio.Lock()
+        self.refusal = Refusal("text_index")
         self._position = connections.position()
         self._transactions = 0
         self._searches = 0
@@ -174,8 +196,8 @@ class TextIndex:
         """Drop these graphs, put those, mark these, and move to `position`, in one transaction.
 
         An entry replaces what is held for its graph. A drop or mark of what is not held is no error. Returns False, and
-        changes nothing, if `position` is reached already. Cancelled before it begins, nothing happens; once begun, it
-        is done.
+        changes nothing, if `position` is reached already. Cancelled before it begins, or while the disk refuses,
+        nothing happens; once begun, it is done.
         """
         change = TextChange(tuple(put), tuple(drop), tuple(marks))
         return await self.apply_made(position, lambda: change)
@@ -205,11 +227,14 @@ class TextIndex:
     async def clear(self) -> None:
         """Empty the index: position 0."""
         async with self._writer:
-            await self._blocking.run(self._connections.clear)
+            await self._change(self._connections.clear)
             self._position = 0
 
     async def compact(self) -> None:
-        """Make the index again from the passages held and rewrite the file, so that nothing dropped is left in it."""
+        """Make the index again from the passages held and rewrite the file, so that nothing dropped is left in it.
+
+        `DiskError` where there is no room for that; then it stays as it was.
+        """
         async with self._writer:
             await self._blocking.run(self._connections.compact)
 
@@ -236,9 +261,13 @@ class TextIndex:
         return TextStatistics(self._position, assets, passages, self._transactions, self._searches)
 
     async def _write(self, position: int, make: Callable[[], TextChange]) -> None:
-        await self._blocking.run(self._connections.write, position, make)
+        await self._change(self._connections.write, position, make)
         self._position = position
         self._transactions += 1
+
+    async def _change(self, fn: Callable[[*Ts], None], *args: *Ts) -> None:
+        """Run what writes, until the disk takes it."""
+        await self.refusal.outlast(lambda: self._blocking.run(fn, *args))
 
 
 @asynccontextmanager
@@ -347,10 +376,10 @@ class _Connections:
         with self._write_lock, self._read_lock_too(), _errors_of(self._path):
             with _transaction(self._writer):
                 self._writer.execute("INSERT INTO words (words) VALUES ('delete-all')")
-                rows = self._writer.execute("SELECT id, text FROM passage")
-                self._writer.executemany(
-                    "INSERT INTO words (rowid, text) VALUES (?, ?)", ((id_, index_text(text)) for id_, text in rows)
-                )
+                with closing(self._writer.execute("SELECT id, text FROM passage")) as rows:
+                    self._writer.executemany(
+                        "INSERT INTO words (rowid, text) VALUES (?, ?)", ((id_, index_text(text)) for id_, text in rows)
+                    )
             self._writer.execute("VACUUM")
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
@@ -454,18 +483,22 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
+        connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        if connection.in_transaction:  # for a disk that is full SQLite takes back the whole transaction itself
+            connection.execute("ROLLBACK")
         raise
-    connection.execute("COMMIT")
 
 
 @contextmanager
 def _errors_of(path: Path | None) -> Iterator[None]:
     try:
         yield
-    except sqlite3.OperationalError as error:
-        raise OutsideError(f"the text index {path} failed: {error}; free some disk, nothing was lost") from error
     except (sqlite3.DatabaseError, OSError) as error:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in _REFUSALS or getattr(error, "errno", 0) in _NO_ROOM:
+            raise DiskError(
+                f"the text index {path} could not be read or written: {error}. Nothing is lost; free some space, or "
+                "check the disk"
+            ) from error
         files = [path.with_name(path.name + end) for end in ("", "-wal", "-shm")] if path is not None else []
         raise TextIndexUnusable(f"the text index {path} cannot be used: {error}; {made_anew(*files)}") from error

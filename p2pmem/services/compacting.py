@@ -44,10 +44,13 @@ class Compacting:
     async def compact(self) -> CompactView:
         """Purge, make the projections anew in new files, and rewrite the ledger. One at a time.
 
-        Needs as much free disk as the ledger takes. Stopped half way, nothing is lost: the projections are made again
-        at the next start.
+        Needs as much free disk as the ledger takes: `DiskError` where there is less, and at once while the disk refuses
+        what others owe. Stopped half way, nothing is lost: the projections are made again, at the latest at the next
+        start.
         """
         async with self._lock:
+            self._ledger.database.check_takes()
+            self._projector.check_takes()
             before = await self._blocking.run(self._bytes)
             await self._admission.purge()
             await self._projector.renew()

@@ -357,7 +357,9 @@ class NodeFace(NodeReading):
         return view
 
     async def _seen(self, position: int) -> None:
-        """One's own write is visible to one's own reads when a call returns."""
+        """One's own write is visible to one's own reads when a call returns, unless the disk refuses the projection."""
+        if self._s.projector.refusals():
+            return
         with trio.move_on_after(5):
             await self._s.projector.reached(position)
 

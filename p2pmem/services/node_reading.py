@@ -183,7 +183,7 @@ class NodeReading:
         await s.keeper.sweep()
         if "graph" in sparql.casefold():
             # Only a pattern inside GRAPH sees `_meta`, which else need not be brought up to date for an answer.
-            with trio.move_on_after(DESCRIBED_S):
+            with trio.move_on_after(0 if s.projector.refusals() else DESCRIBED_S):
                 await s.projector.described(s.ledger.position)
         s.projector.hurry()
         answer = await s.queries.query(

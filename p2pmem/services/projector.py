@@ -41,6 +41,7 @@ from p2pmem.services.placing import (
 from p2pmem.store.holding import hold
 from p2pmem.store.placement import Placement, StoreChange
 from p2pmem.store.projection import OxigraphProjection
+from p2pmem.store.refusal import Refusal
 
 log = logging.getLogger(__name__)
 
@@ -111,6 +112,7 @@ class Projector:
         self._waiting: list[tuple[int, int, trio.Event]] = []
         self._number = 0
         self._busy = trio.Lock()
+        self._is_half_made = False  # a rebuild has begun, and not ended
         self.moved = Signal()
         """One of the projections has moved on."""
         self.describer = Describer(ledger, store)
@@ -120,21 +122,48 @@ class Projector:
         """Up to which position both projections are true."""
         return min(self._store.position, self._text.position)
 
+    def refusals(self) -> tuple[str, ...]:
+        """What the disk says, while it refuses what is to be written of a projection."""
+        return tuple(said for refusal in self._refusals if (said := refusal.said) is not None)
+
+    def check_takes(self) -> None:
+        """`DiskError` while the disk refuses one of the projections."""
+        for refusal in self._refusals:
+            refusal.check_takes()
+
+    @property
+    def _refusals(self) -> tuple[Refusal, Refusal]:
+        return self._store.refusal, self._text.refusal
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Catch up or rebuild, then follow until cancelled."""
-        if self._must_rebuild():
-            await self.rebuild()
-        else:
-            self._remember_placed()
-            self.describer.begin(self.position)
-        task_status.started()
+        """Rebuild if need be, then follow until cancelled. It has started when it follows, or when a rebuild has to
+        wait for a disk that refuses: the node then serves what needs no projection."""
+        has_begun = trio.Event()
+        for refusal in self._refusals:
+            refusal.on_begin = has_begun.set
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._follow_all, has_begun)
+            await has_begun.wait()
+            task_status.started()
+
+    async def _follow_all(self, has_begun: trio.Event) -> None:
+        async with self._busy:
+            if self._must_rebuild():
+                await self.rebuild()
+            else:
+                self._remember_placed()
+                self.describer.begin(self.position)
+        has_begun.set()
         self._pressed_at = self._ledger.position
         self._ledger.listen(self._heard)
         while True:
-            await self._ledger.until(lambda: self._ledger.position > self.position)
+            await self._ledger.until(lambda: self._is_half_made or self._ledger.position > self.position)
             await self._gather()
             async with hold(self._busy):
-                await self._follow()
+                if self._is_half_made:
+                    await self.rebuild()
+                else:
+                    await self._follow()
 
     def _heard(self, delta: Delta) -> None:
         """What only bears on trust may wait for more of it; everything else is taken at once."""
@@ -189,15 +218,20 @@ class Projector:
 
     async def renew(self) -> None:
         """Make both anew in files of their own, so that nothing that was dropped is left in any."""
-        async with self._busy:
-            async with self.describer.busy:
-                await self._store.renew()
-                self.describer.forget()
-            await self.rebuild()
-            await self._text.compact()
+        try:
+            async with self._busy:
+                async with self.describer.busy:
+                    self._is_half_made = True
+                    await self._store.renew()
+                    self.describer.forget()
+                await self.rebuild()
+                await self._text.compact()
+        finally:
+            self._ledger.wake()  # so that what was stopped half way is begun anew
 
     async def rebuild(self) -> None:
         """Make both projections anew from the ledger. Descriptions follow."""
+        self._is_half_made = True
         position = self._ledger.position
         log.info("projection.rebuild", extra={"position": position})
         async with self.describer.busy:
@@ -214,6 +248,7 @@ class Projector:
         if position:
             await self._store.apply(position)
             await self._text.apply(position)
+        self._is_half_made = False
         self.describer.note(position)
         self._tell()
 

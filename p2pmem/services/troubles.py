@@ -14,6 +14,7 @@ from p2pmem.services.chain_facts import ChainFacts
 from p2pmem.services.disk_watch import DiskWatch
 from p2pmem.services.keeper import Keeper
 from p2pmem.services.lifetimes import Lifetimes
+from p2pmem.services.projector import Projector
 from p2pmem.services.signing import Signing
 
 TRIED_SHOWN: Final = 3
@@ -32,9 +33,11 @@ class Troubles:
         lifetimes: Lifetimes,
         facts: ChainFacts,
         signing: Signing,
+        projector: Projector,
     ) -> None:
         self._ledger = ledger
         self._signing = signing
+        self._projector = projector
         self._sessions = sessions
         self._dialer = dialer
         self._keeper = keeper
@@ -93,6 +96,9 @@ class Troubles:
             yield "the wall clock jumped by more than five minutes: nothing is swept until it is right again"
 
     def _of_disk(self) -> Iterator[str]:
+        owed = self._ledger.database.refusal
+        for said in filter(None, (owed, *self._projector.refusals())):
+            yield f"the disk refuses what is to be stored, which waits and is tried again until there is room: {said}"
         if self._disk.is_partial:
             yield (
                 f"less than {self._disk.watermark_bytes // 1_000_000} MB of disk are free: nothing of others is taken "

@@ -11,49 +11,58 @@ The rules:
   `fill`, and ends with `apply`, which sets the position.
 * One writer at a time. Readers see whole transactions only.
 * A loss of power may take the last transactions, and their position with them. What was acknowledged is in the ledger.
+* While the disk refuses, what is to be written waits and is tried again; `refusal` says so. Reads go on, but for the
+  moment in which the store is opened anew, which it needs before it takes anything again.
 """
 
 from __future__ import annotations
 
 import logging
-import shutil
-import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol, TypeVar, TypeVarTuple
 
 import pyoxigraph as ox
 import trio
 from p2pmem_jobs.blocking import Blocking
-from p2pmem_protocol.errors import BugError, MisuseError, OutsideError
+from p2pmem_jobs.errors import DiskError
+from p2pmem_protocol.errors import BugError, MisuseError
 
 from p2pmem.home import made_anew
-from p2pmem.store.answering import DESCRIBED, POSITION, STORE, answer, stored_position
+from p2pmem.store.answering import DESCRIBED, POSITION, answer, stored_position
 from p2pmem.store.content import asset_triples, named, plain_lines
 from p2pmem.store.held import Held
 from p2pmem.store.holding import hold
 from p2pmem.store.native_memory import give_back
+from p2pmem.store.opening import (
+    ASSETS,
+    ProjectionUnusable,
+    check_room,
+    destroy_projection,
+    disk_errors,
+    number_quad,
+    open_store,
+    open_when_let_go,
+    stamp,
+    stored_number,
+)
 from p2pmem.store.placement import MetaChange, Placement, StoreChange
 from p2pmem.store.plan import (
     IN_AGGREGATE,
-    INTERNAL,
     MEMBERSHIP,
-    STATE,
     Plan,
     check_meta_graph,
     derived_tally,
     plan_change,
 )
 from p2pmem.store.query import QueryAnswer, QueryLimits
+from p2pmem.store.refusal import Refusal
 from p2pmem.store.terms import Iri, Statement, Term, from_oxigraph, to_oxigraph
 from p2pmem.store.transaction import compile_plan
 
 log = logging.getLogger(__name__)
-
-FORMAT = 2
-"""How quads are laid out. A store of an earlier format is emptied when it is opened, and the ledger fills it again."""
 
 _FLUSH_QUADS = 20_000
 """Quads written before they are flushed to files. RocksDB would keep far more in memory, some 10 KB for an asset of
@@ -63,14 +72,11 @@ is 9 MB less, and an asset costs a third more once there are some ten thousand."
 _BULK_DESCRIPTIONS = 200
 """New descriptions from which on they are loaded in bulk: some 40 ms, and then 0.1 ms each instead of 0.4."""
 
-_LETS_GO_S = 30.0
+_READS_WAIT_S: Final = 5.0
+"""So long a read waits for a store that is being opened anew."""
 
-_ASSETS = ox.NamedNode(INTERNAL + "assets")
-_FORMAT = ox.NamedNode(INTERNAL + "format")
-
-
-class ProjectionUnusable(OutsideError):
-    """The store's directory cannot be opened: in use, damaged, or of another format. The ledger has lost nothing."""
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +97,8 @@ class ProjectionStatistics:
 class Projection(Protocol):
     """What the ledger and the node's own reads need of a triple store.
 
-    Every async method: cancelled before it begins, nothing happens; once begun, it is done to the end.
+    Every async method: cancelled before it begins, nothing happens; once begun, it is done to the end. Those that write
+    wait while the disk refuses, and can be cancelled then. Those that read raise `DiskError` when it refuses them.
     """
 
     @property
@@ -150,13 +157,16 @@ class OxigraphProjection:
 
     def __init__(self, store: ox.Store, path: Path | None, blocking: Blocking) -> None:
         self._open_store: ox.Store | None = store
+        self._must_reopen = False  # a write was refused, and no other one is taken before
+        self._reopened = trio.Event()
         self._path = path
+        self.refusal = Refusal("store")
         self._blocking = blocking
         self._writer = trio.Lock()
         self._moved = trio.Event()
         self._position = stored_position(store)
-        self._described = _stored_number(store, DESCRIBED)
-        self._assets = _stored_number(store, _ASSETS)
+        self._described = stored_number(store, DESCRIBED)
+        self._assets = stored_number(store, ASSETS)
         self._transactions = self._placements = self._drops = self._meta_changes = 0
         self._inserted = self._deleted = self._unflushed = 0
 
@@ -188,8 +198,8 @@ class OxigraphProjection:
         A graph is named once per call, as it stands in the end. Returns False, and changes nothing, if `position` is
         reached already.
 
-        Errors: `MisuseError` before anything is changed; `OutsideError` when the disk fails, and nothing is changed.
-        Cancellation: before it begins, nothing happens; once begun, it is done.
+        Errors: `MisuseError` before anything is changed; `OutsideError` when the store is damaged, and nothing is
+        changed. Cancellation: before it begins, or while the disk refuses, nothing happens; once begun, it is done.
         """
         change = StoreChange(tuple(put), tuple(drop), tuple(meta))
         return await self.apply_made(position, lambda: change)
@@ -201,7 +211,7 @@ class OxigraphProjection:
         async with hold(self._writer):
             if position <= self._position:
                 return False
-            await self._blocking.run(self._write, position, make)
+            await self._change(self._write, position, make)
         moved, self._moved = self._moved, trio.Event()
         moved.set()
         return True
@@ -213,7 +223,7 @@ class OxigraphProjection:
         the same when it is made twice. Errors and cancellation as `apply`.
         """
         async with hold(self._writer):
-            await self._blocking.run(self._describe, position, make)
+            await self._change(self._describe, position, make)
 
     async def fill(self, put: Sequence[Placement] = (), meta: Sequence[MetaChange] = ()) -> None:
         """Add to a store that is being rebuilt. The position stays 0, so a rebuild that stops half way starts anew."""
@@ -225,18 +235,18 @@ class OxigraphProjection:
         async with self._writer:
             if self._position != 0:
                 raise MisuseError(f"the store is at position {self._position}; clear it before it is filled")
-            await self._blocking.run(self._write, 0, make)
+            await self._change(self._write, 0, make)
 
     async def clear(self) -> None:
-        """Empty the store: position 0."""
+        """Empty the store: position 0. Stopped half way, it is at position 0 and may hold something still."""
         async with self._writer:
-            await self._blocking.run(self._clear)
+            await self._change(self._clear)
         log.info("store.cleared")
 
     async def renew(self) -> None:
         """Empty the store as `clear` does, and begin with new files: nothing that was deleted is left in any."""
         async with self._writer:
-            await self._blocking.run(self._renew)
+            await self._change(self._renew)
         log.info("store.renewed")
 
     async def reached(self, position: int) -> None:
@@ -259,6 +269,7 @@ class OxigraphProjection:
         """
         if limit < 1:
             raise MisuseError(f"limit {limit}: at least 1")
+        await self._until_open()
         return await self._blocking.run(self._lookup, subject, predicate, object_, graphs, limit)
 
     async def query(
@@ -276,6 +287,7 @@ class OxigraphProjection:
         `query_worker.QueryWorkers`.
         """
         used = limits or QueryLimits()
+        await self._until_open()
         return await self._blocking.run(self._query, sparql, default_graphs, named_graphs, bind, used)
 
     async def backup(self, target: Path) -> int:
@@ -284,6 +296,7 @@ class OxigraphProjection:
         """
         if self._path is None:
             raise MisuseError("a store in memory has no files; open it with a directory to back it up")
+        await self._until_open()
         return await self._blocking.run(self._backup, target)
 
     def placed(self) -> Iterator[str]:
@@ -295,8 +308,7 @@ class OxigraphProjection:
     async def compact(self) -> None:
         """Rewrite the files. Bytes of deleted text may remain in them; `destroy` and a rebuild is what removes all."""
         async with self._writer:
-            await self._blocking.run(self._store.flush)
-            await self._blocking.run(self._store.optimize)
+            await self._blocking.run(self._compact)
 
     async def check(self) -> None:
         """Count again, from the assets' graphs, what the aggregates and their tallies must hold. Reads everything.
@@ -319,15 +331,64 @@ class OxigraphProjection:
             quads_deleted=self._deleted,
         )
 
+    async def _change(self, fn: Callable[[*Ts], T], *args: *Ts) -> T:
+        """Run what writes, until the disk takes it. The caller holds the writer's lock."""
+
+        async def attempt() -> T:
+            try:
+                return await self._blocking.run(self._attempt, fn, *args)
+            finally:
+                if self._open_store is not None:
+                    reopened, self._reopened = self._reopened, trio.Event()
+                    reopened.set()
+
+        return await self.refusal.outlast(attempt)
+
+    async def _until_open(self) -> None:
+        """Wait for a store that is being opened anew. One that stays closed tells the reader itself."""
+        if self._open_store is None and self._must_reopen:
+            with trio.move_on_after(_READS_WAIT_S):
+                await self._reopened.wait()
+
     # What follows blocks, and runs where `Blocking` says.
 
+    def _attempt(self, fn: Callable[[*Ts], T], *args: *Ts) -> T:
+        if self._must_reopen:
+            self._reopen()
+        try:
+            return fn(*args)
+        except DiskError:
+            self._must_reopen = self._path is not None
+            raise
+
+    def _reopen(self) -> None:
+        """Let go of the store and open it again: at the position that it had, or at that of the write that failed."""
+        assert self._path is not None
+        if self._open_store is not None:
+            check_room(self._path)
+            self._open_store = None
+        store = open_when_let_go(self._path)
+        before = self._position, self._assets
+        position, assets = stored_position(store), stored_number(store, ASSETS)
+        described = stored_number(store, DESCRIBED)
+        if (position, assets) < before or described < self._described:
+            raise ProjectionUnusable(
+                f"the store in {self._path} has lost what was written: it is at position {position}, and was at "
+                f"{self._position}; {made_anew(self._path)}"
+            )
+        self._position, self._described, self._assets = position, described, assets
+        self._open_store, self._must_reopen = store, False
+        self._unflushed = 0
+
     def _write(self, position: int, make: Callable[[], StoreChange]) -> None:
+        if 0 < position <= self._position:
+            return  # the disk had taken it when it said that it did not
         change = make()
         plan = plan_change(Held(self._store), change.put, change.drop, change.meta)
         assets = self._assets + plan.assets_gained
         self._set_number(plan, POSITION, self._position, position)
-        self._set_number(plan, _ASSETS, self._assets, assets)
-        with _disk("written; free some disk, nothing was lost"):
+        self._set_number(plan, ASSETS, self._assets, assets)
+        with disk_errors("written"):
             compile_plan(plan).run(self._store)
         self._position, self._assets = position, assets
         self._transactions += 1
@@ -342,7 +403,7 @@ class OxigraphProjection:
         new, others = self._new_descriptions(held, changes)
         plan = plan_change(held, (), (), others)
         self._set_number(plan, DESCRIBED, self._described, position)
-        with _disk("written; free some disk, nothing was lost"):
+        with disk_errors("written"):
             for graph, lines in new.items():
                 self._store.bulk_load(b"".join(lines), format=ox.RdfFormat.N_TRIPLES, to_graph=graph)
                 self._inserted += sum(line.count(b"\n") for line in lines)
@@ -392,33 +453,29 @@ class OxigraphProjection:
 
     def _set_number(self, plan: Plan, name: ox.NamedNode, before: int, after: int) -> None:
         if before != after:
-            plan.delete.append(_number(name, before))
-            plan.insert.append(_number(name, after))
+            plan.delete.append(number_quad(name, before))
+            plan.insert.append(number_quad(name, after))
 
     def _clear(self) -> None:
-        with _disk("cleared; free some disk"):
-            self._store.clear()
+        with disk_errors("cleared"):
+            self._store.remove(number_quad(POSITION, self._position))  # first, so that half a clearing is known as one
             self._position = self._described = self._assets = 0
-            _stamp(self._store)
+            self._store.clear()
+            stamp(self._store)
 
     def _renew(self) -> None:
         if self._path is None:
             self._clear()
             return
-        self._open_store = None
-        destroy_projection(self._path)
-        end_s = time.monotonic() + _LETS_GO_S
-        while True:
-            # A look-up that runs in another thread holds the old files until it returns.
-            try:
-                self._open_store = _open(self._path)
-            except ProjectionUnusable:
-                if time.monotonic() >= end_s:
-                    raise
-                time.sleep(0.02)
-            else:
-                break
+        self._open_store, self._must_reopen = None, True
         self._position = self._described = self._assets = 0
+        destroy_projection(self._path)
+        self._reopen()
+
+    def _compact(self) -> None:
+        with disk_errors("compacted"):
+            self._store.flush()
+            self._store.optimize()
 
     def _query(
         self,
@@ -428,7 +485,7 @@ class OxigraphProjection:
         bind: Mapping[str, Term] | None,
         limits: QueryLimits,
     ) -> QueryAnswer:
-        with _disk("read; check the disk"):
+        with disk_errors("read"):
             return answer(self._store, sparql, default_graphs, named_graphs, limits.max_rows, limits.max_bytes, bind)
 
     def _lookup(
@@ -443,7 +500,7 @@ class OxigraphProjection:
         if isinstance(node, ox.Literal) or (link is not None and not isinstance(link, ox.NamedNode)):
             return ()
         found: list[Statement] = []
-        with _disk("read; check the disk"):
+        with disk_errors("read"):
             for iri in graphs:
                 for quad in self._of_graph(named(iri)).quads_for_pattern(node, link, value, named(iri)):
                     found.append(_statement(quad, iri))
@@ -466,20 +523,24 @@ class OxigraphProjection:
         if target.exists():
             raise MisuseError(f"{target} exists; a backup goes into a new directory")
         position = self._position
-        with _disk(f"copied to {target}; free some disk"):
+        with disk_errors(f"copied to {target}"):
             self._store.backup(target)
         return position
 
     def _close(self) -> None:
-        """Oxigraph has no close(): it lets go of its files with the last reference, which must be this one."""
-        self._flush()
-        self._open_store = None
+        """The last reference, with which the files are let go of, must be this one."""
+        if self._open_store is not None:
+            self._flush()
+        self._open_store, self._must_reopen = None, False
 
     @property
     def _store(self) -> ox.Store:
-        if self._open_store is None:
+        store = self._open_store
+        if store is None and self._must_reopen:
+            raise DiskError(self.refusal.said or "the store is being opened anew; ask again")
+        if store is None:
             raise MisuseError("the store is closed")
-        return self._open_store
+        return store
 
     def _check(self) -> None:
         held = Held(self._store)
@@ -503,69 +564,14 @@ async def open_projection(path: Path | None, blocking: Blocking) -> AsyncIterato
     """Open the store in `path`, made if need be, or in memory when `path` is None.
 
     `ProjectionUnusable` if another process has it open, if it is damaged, or of another format; the last two are mended
-    by `destroy_projection` and a rebuild.
+    by `destroy_projection` and a rebuild. `DiskError` if there is no room to open it.
     """
-    projection = OxigraphProjection(await blocking.run(_open, path), path, blocking)
+    projection = OxigraphProjection(await blocking.run(open_store, path), path, blocking)
     try:
         yield projection
     finally:
         with trio.CancelScope(shield=True):
             await blocking.run(projection._close)
-
-
-def destroy_projection(path: Path) -> None:
-    """Delete the store's files. Everything in them can be made again from the ledger. The store must not be open."""
-    shutil.rmtree(path, ignore_errors=False)
-    log.warning("store.destroyed")
-
-
-def _open(path: Path | None) -> ox.Store:
-    if path is None:
-        store = ox.Store()
-        _stamp(store)
-        return store
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.chmod(0o700)
-        store = ox.Store(path)
-    except (OSError, RuntimeError) as error:
-        if "lock" in str(error).lower():
-            raise ProjectionUnusable(f"the store in {path} is open already, here or in another process") from error
-        raise ProjectionUnusable(f"the store in {path} cannot be opened: {error}; {made_anew(path)}") from error
-    if not store:
-        _stamp(store)
-    found = _stored_number(store, _FORMAT)
-    if 0 < found < FORMAT:
-        log.info("store.of_earlier_format", extra={"format": found})
-        store.clear()
-        _stamp(store)
-    elif found != FORMAT:
-        raise ProjectionUnusable(f"the store in {path} is of format {found}, this is {FORMAT}; {made_anew(path)}")
-    return store
-
-
-@contextmanager
-def _disk(what: str) -> Iterator[None]:
-    """Errors of the native store, which come from the disk, as ours. RocksDB's are plain RuntimeErrors."""
-    try:
-        yield
-    except (OSError, RuntimeError) as error:
-        raise OutsideError(f"the store could not be {what} ({error})") from error
-
-
-def _stamp(store: ox.Store) -> None:
-    store.extend([_number(_FORMAT, FORMAT), _number(POSITION, 0), _number(DESCRIBED, 0), _number(_ASSETS, 0)])
-
-
-def _number(name: ox.NamedNode, value: int) -> ox.Quad:
-    return ox.Quad(STORE, name, ox.Literal(value), STATE)
-
-
-def _stored_number(store: ox.Store, name: ox.NamedNode) -> int:
-    for quad in store.quads_for_pattern(STORE, name, None, STATE):
-        assert isinstance(quad.object, ox.Literal)
-        return int(quad.object.value)
-    return 0
 
 
 def _pattern(term: Term | None) -> ox.NamedNode | ox.BlankNode | ox.Literal | ox.Triple | None:

@@ -275,7 +275,8 @@ class QueryWorkers:
         `answer.position` says what it saw.
 
         Errors: `QuerySyntax`, `QueryRefused`, `QueryTooLarge`, `QueryTimeout`; `QueryBusy` and `StoreBehind` when
-        asking again may help. Cancellation: the worker is stopped if it has begun.
+        asking again may help; `DiskError` while the disk refuses what is asked for. Cancellation: the worker is stopped
+        if it has begun.
         """
         used = limits or QueryLimits()
         self._screen(sparql)
@@ -471,9 +472,12 @@ def _empty(directory: Path) -> None:
 async def _reach(projection: OxigraphProjection, at_least: int | None, limits: QueryLimits) -> None:
     if at_least is None:
         return
+    if projection.position < at_least:
+        projection.refusal.check_takes()  # nobody knows when there will be room
     with trio.move_on_after(limits.wait_ms / 1_000):
         await projection.reached(at_least)
         return
+    projection.refusal.check_takes()
     raise StoreBehind(at_least, projection.position)
 
 

@@ -6,9 +6,9 @@ from hypothesis import given, strategies as st
 
 from p2pmem.store.content import Term, asset_triples, held_lines, meta_triples, plain_lines, triples_of
 from p2pmem.store.held import Held
+from p2pmem.store.opening import stamp
 from p2pmem.store.placement import MetaChange, Placement
 from p2pmem.store.plan import plan_change
-from p2pmem.store.projection import _stamp
 from p2pmem.store.transaction import compile_plan
 
 XSD = "http://www.w3.org/2001/XMLSchema#"
@@ -52,7 +52,7 @@ def test_the_store_holds_the_same_whichever_way_statements_came(objects: list[Te
     put = [Placement("http://a.example/graph", "http://a.example/all", content)]
     meta = [MetaChange("http://a.example/meta", add=content)]
     store = ox.Store()
-    _stamp(store)
+    stamp(store)
     compile_plan(plan_change(Held(store), put, (), meta)).run(store)
     held = asset_triples("http://a.example/graph", content)
     assert Held(store).content_of(ox.NamedNode("http://a.example/graph")) == content

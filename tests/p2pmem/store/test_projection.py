@@ -15,14 +15,10 @@ import trio
 from p2pmem_jobs.blocking import Blocking
 from p2pmem_protocol.errors import MisuseError
 
-from p2pmem.store import projection as module
+from p2pmem.store import opening
+from p2pmem.store.opening import ProjectionUnusable, destroy_projection
 from p2pmem.store.placement import MAX_CHANGES_PER_APPLY, MetaChange, Placement
-from p2pmem.store.projection import (
-    OxigraphProjection,
-    ProjectionUnusable,
-    destroy_projection,
-    open_projection,
-)
+from p2pmem.store.projection import OxigraphProjection, open_projection
 from p2pmem.store.query import QueryRefused, QuerySyntax
 from p2pmem.store.terms import Blank, Iri, Literal
 
@@ -228,7 +224,7 @@ async def test_the_graph_of_an_asset_is_looked_at_as_if_it_were_stored(projectio
 async def test_a_store_of_an_earlier_format_is_emptied_to_be_filled_again(inline: Blocking, tmp_path: Path) -> None:
     async with open_projection(tmp_path / "s", inline) as projection:
         await projection.apply(7, [Placement("urn:g", SELF, FACT)])
-        earlier, now = (module._number(module._FORMAT, number) for number in (1, module.FORMAT))
+        earlier, now = (opening.number_quad(opening._FORMAT, number) for number in (1, opening.FORMAT))
         projection._store.remove(now)
         projection._store.add(earlier)
     async with open_projection(tmp_path / "s", inline) as projection:

@@ -11,9 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from p2pmem.store.content import asset_triples, meta_triples
 from p2pmem.store.held import Held
+from p2pmem.store.opening import open_store
 from p2pmem.store.placement import MetaChange, Placement
 from p2pmem.store.plan import INTERNAL, Plan, derived_tally, plan_change, tally_graph
-from p2pmem.store.projection import _open
 from p2pmem.store.transaction import compile_plan
 
 XSD = "http://www.w3.org/2001/XMLSchema#"
@@ -106,7 +106,7 @@ def as_held(graph_iri: str, content: bytes) -> set[ox.Triple]:
 class Histories(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
-        self.store = _open(None)
+        self.store = open_store(None)
         self.model = Model()
 
     @rule(
@@ -167,7 +167,7 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def a_rebuilt_store_is_the_same_store(self) -> None:
-        rebuilt = _open(None)
+        rebuilt = open_store(None)
         meta = [
             MetaChange(iri, b"".join(f"{triple} .\n".encode() for triple in said))
             for iri, said in self.model.metas.items()
