@@ -68,6 +68,7 @@ class Libp2pStream:
         self._reading = False
         self._writing = False
         self._counted = False
+        self._kept_bytes = 0
 
     @property
     def peer(self) -> PeerId:
@@ -130,6 +131,11 @@ class Libp2pStream:
             return data
         finally:
             self._reading = False
+
+    def keep(self, size_bytes: int) -> None:
+        if not self._closed:
+            self._connection.dropped(self._kept_bytes - size_bytes)
+            self._kept_bytes = size_bytes
 
     async def close_write(self) -> None:
         await trio.lowlevel.checkpoint()
@@ -195,7 +201,8 @@ class Libp2pStream:
         self._changed = trio.Event()
 
     def _drop_buffer(self) -> None:
-        self._connection.dropped(len(self._buffer))
+        self._connection.dropped(len(self._buffer) + self._kept_bytes)
+        self._kept_bytes = 0
         self._buffer.clear()
         self._notify()
 

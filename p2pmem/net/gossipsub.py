@@ -44,7 +44,6 @@ from p2pmem.net.framing import FrameReader, encode_length
 from p2pmem.net.gossip_told import Told
 from p2pmem.net.limits import GossipLimits
 from p2pmem.net.pace import Pace
-from p2pmem.net.room import origin_of_address
 from p2pmem.net.seam import Network, PeerEventKind, PeerId, Stream, StreamClosedError
 from p2pmem.net.secure import Identity
 from p2pmem.net.topics import (
@@ -120,7 +119,7 @@ class _GossipHost:
 
     def __init__(self, network: Network, identity: Identity) -> None:
         self._network = network
-        self.address_of = network.address_of
+        self.address_of, self.account_of, self.refuse = network.address_of, network.account_of, network.refuse
         self._identity = identity
         self.notifees: list[Any] = []
 
@@ -178,7 +177,7 @@ class SafePubsub(Pubsub):
         self._validating: set[bytes] = set()
         self._told = Told()
         self._inbound: set[Stream] = set()
-        self._address_of = host.address_of
+        self._account_of, self._refuse = host.account_of, host.refuse
         self._pace = Pace(host.address_of, limits.rpcs_per_address_per_minute, limits.addresses_max)
         self._announcing: dict[ID, trio.Lock] = {}
 
@@ -275,12 +274,10 @@ class SafePubsub(Pubsub):
         """Read a peer's RPCs until it ends or breaks the rules."""
         seam = cast(_GossipStream, stream).seam
         if sum(it.peer == seam.peer for it in self._inbound) >= self._limits.streams_per_peer_max:
-            address = self._address_of(seam.peer)
-            log.warning("net.gossip.refused", extra={"reason": "streams", "address": address, "peer": seam.peer})
+            self._refuse("net.gossip.refused", "gossip-streams", seam.peer)
             await seam.reset()
             return
         reader = FrameReader(seam, frame_max_bytes=self._limits.rpc_max_bytes)
-        origin = origin_of_address(self._address_of(seam.peer)).wide
         self._inbound.add(seam)
         peer_id = ID.from_string(seam.peer)
         if peer_id not in self.peers:
@@ -288,7 +285,7 @@ class SafePubsub(Pubsub):
             self.manager.run_task(self._greet, peer_id)
         try:
             while (raw := await reader.receive()) is not None:
-                await self._pace.turn(origin, seam.peer)
+                await self._pace.turn(self._account_of(seam.peer), seam.peer)
                 await self._take_rpc(seam.peer, raw)
         except StreamClosedError:
             log.debug("net.gossip.stream_ended", extra={"peer": seam.peer})

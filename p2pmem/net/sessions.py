@@ -298,8 +298,15 @@ class Sessions:
             await stream.reset()
 
     def _may_prove(self, peer: PeerId) -> bool:
-        """Whether the proof of a peer that opened is looked at: so many a minute of each member's known peers, whatever
-        others at their address do, and of others. Who has used that up hears what a stranger does."""
+        """Whether the proof of a peer that opened is looked at. Who has used up what it may hears what a stranger does,
+        and dials again after some time."""
+        may = self._takes_hello(peer)
+        if not may:
+            self._network.refuse("hello.refused", "hellos", peer)
+        return may
+
+    def _takes_hello(self, peer: PeerId) -> bool:
+        """So many a minute of each member's known peers, whatever others at their address do, and of others."""
         member = self._known.member_of(peer)
         if member is not None and self._is_listed(member):
             return self._hellos_of_member.take(trio.current_time(), str(member))

@@ -48,7 +48,13 @@ class Served:
 def make_sessions(
     serve: Served, limits: PeerLimits | None = None, membership: Any = None, clock: Any = None
 ) -> Sessions:
-    nothing: Any = SimpleNamespace(peer_id=PeerId("12D3KooWAda"), address_of=lambda peer: f"/ip4/{peer}/tcp/4001")
+    refused: list[tuple[str, str, PeerId]] = []
+    nothing: Any = SimpleNamespace(
+        peer_id=PeerId("12D3KooWAda"),
+        address_of=lambda peer: f"/ip4/{peer}/tcp/4001",
+        refuse=lambda *told: refused.append(told),
+        refused=refused,
+    )
     return Sessions(
         network=nothing,
         network_id=NETWORK,
@@ -110,6 +116,7 @@ async def test_of_strangers_so_many_hellos_a_minute_are_heard_and_of_each_known_
         return len(heard) - before
 
     assert await say("192.0.2.1", 10) == 3
+    assert cast("Any", sessions._network).refused == [("hello.refused", "hellos", "192.0.2.1")] * 7, "and it is said"
     assert await say("192.0.2.2", 10) == 2, "of the five of all, which the first did not use up with what was not heard"
     monkeypatch.setattr(sessions, "_is_listed", lambda member: True)
     for number, where in enumerate(("192.0.2.1", "192.0.2.4")):
