@@ -31,7 +31,7 @@ from p2pmem.net import multistream
 from p2pmem.net.allowance import Allowance
 from p2pmem.net.background import background_nursery
 from p2pmem.net.base import NetworkBase, log_failed_handler
-from p2pmem.net.connection import FLUSH_TIMEOUT_S, Libp2pConnection, Libp2pStream
+from p2pmem.net.connection import FLUSH_TIMEOUT_S, Libp2pConnection
 from p2pmem.net.identity import ed25519_of_peer_id
 from p2pmem.net.multiaddr import format_tcp, parse_tcp
 from p2pmem.net.room import STRANGERS_PART, Origin, at_the_fullest, origin_of
@@ -47,6 +47,7 @@ from p2pmem.net.seam import (
     peer_of_address,
 )
 from p2pmem.net.secure import HandshakeError, Identity, SecureChannel, secure_inbound, secure_outbound
+from p2pmem.net.stream import Libp2pStream
 from p2pmem.net.wire import Wire, WireError
 
 log = logging.getLogger(__name__)
