@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -65,6 +66,14 @@ IDENTIFY: Final = "/ipfs/id/1.0.0"
 RESTART_PAUSE_S: Final = 0.5
 RETRY_PAUSE_S: Final = 1.0
 _ED25519_ID: Final = bytes.fromhex("002408011220")
+
+
+class _Nothing(defaultdict[ID, list[tuple[float, rpc_pb2.RPC]]]):
+    """In place of what the router keeps for peers whose stream does not stand yet, by any number of strangers: with a
+    limit of 0 it keeps all of it (`queue[-0:]`), for a minute, and looks through it for each message."""
+
+    def __missing__(self, key: ID) -> list[tuple[float, rpc_pb2.RPC]]:
+        return []
 
 
 class SafePubsub(Pubsub):
@@ -344,9 +353,8 @@ class GossipTopics:
             spam_protection_enabled=False,
             adaptive_gossip_enabled=False,
             eclipse_protection_enabled=False,
-            # What waits for peers that have not joined yet would go to strangers.
-            max_pending_messages_per_peer=0,
         )
+        router._pending_messages = _Nothing(list)
         pubsub = SafePubsub(host, router, self._receivers, self._may_speak, self._blame, self._limits)
         async with background_trio_service(pubsub), background_trio_service(router):
             try:

@@ -13,6 +13,7 @@ from random import Random
 
 import pytest
 import trio
+from libp2p.pubsub.gossipsub import GossipSub
 from libp2p.pubsub.pb import rpc_pb2
 from p2pmem_protocol.errors import MisuseError
 from trio.testing import MockClock
@@ -350,6 +351,25 @@ async def test_of_one_address_so_many_rpcs_are_taken_in_at_once_and_the_others_o
         assert len(got) == 3
         assert [round(at - began) for at in got] == [0, 0, 10], "nobody waits for what another address sends"
         assert node.blamed == []
+
+
+async def test_nothing_is_kept_for_peers_that_gossip_and_have_not_joined() -> None:
+    async def drain(stream: Stream) -> None:
+        await read_to_end(stream)
+
+    networks = MemoryNetworks()
+    async with nodes(networks, 1) as (node,), networks.network("attacker") as attacker:
+        await node.topics.subscribe("open", Inbox())
+        attacker.set_handler(MESHSUB, drain)
+        peer = await attacker.connect(node.network.addresses()[0], expected=None)
+        pubsub = node.topics._pubsub
+        assert pubsub is not None
+        await attacker.open_stream(peer, MESHSUB)
+        await until(lambda: len(pubsub.peers) == 1)
+        for number in range(20):
+            await node.topics.publish("open", b"%d" % number)
+        assert isinstance(pubsub.router, GossipSub)
+        assert pubsub.router._pending_messages == {}
 
 
 async def test_peers_of_one_member_have_one_account_and_others_at_their_address_another(
