@@ -320,7 +320,12 @@ class Cluster(Links):
         from p2pmem.net.libp2p_host import Libp2pNetwork  # heavy
 
         seed = hashlib.sha256(f"p2pmem cluster {self.seed} peer {node.name}".encode()).digest()
-        return Libp2pNetwork(identity_seed=seed, listen=("/ip4/127.0.0.1/tcp/0",) if node.listens else ())
+        return Libp2pNetwork(
+            identity_seed=seed,
+            listen=("/ip4/127.0.0.1/tcp/0",) if node.listens else (),
+            limits=self.settings.limits.network,
+            usual_port=node.port,
+        )
 
     def _heard(self, node: ClusterNode, delta: Delta) -> None:
         """A node committed a change. What a dying one still does nobody hears of."""

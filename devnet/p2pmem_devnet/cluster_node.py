@@ -22,6 +22,7 @@ from p2pmem_protocol.view import AssetView, VersionView as ProtocolView, asset_v
 
 from p2pmem.face import CertificateView, Face, JobView, Layer, MemberChange, QueryAnswer, RecallHit, VersionView
 from p2pmem.ledger.graph import LedgerGraph
+from p2pmem.net.multiaddr import parse_tcp
 from p2pmem.node import Node
 from p2pmem.references import parse_reference
 
@@ -103,6 +104,9 @@ class ClusterNode:
         self.disk = disk
         self.incarnation = 0
         self.listens = True
+        self.port = 0
+        """Where it listened last, over libp2p: as a node does, it listens there again, for where else would those who
+        start at the same time look for it?"""
         self.crash_at: tuple[str, int] | None = None
         """Crash when the crash point of this name is passed for the n-th time from now: (name, n)."""
         self.points: dict[str, int] = {}
@@ -149,6 +153,9 @@ class ClusterNode:
     def went_up(self, node: Node) -> None:
         self._node = node
         self.is_crashed = False
+        for address in node.network.addresses():
+            if address.startswith("/ip4/"):
+                self.port = parse_tcp(address.partition("/p2p/")[0])[1]
 
     def went_down(self) -> None:
         self._node = None

@@ -118,6 +118,7 @@ class Exchange:
             penalise=penalise,
             member_at=sessions.member_at,
             address_of=network.address_of,
+            refuse=network.refuse,
             limits=limits,
         )
         self._parting = Parting(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
+from math import inf
 from typing import Final
 
 import trio
@@ -16,12 +17,14 @@ from p2pmem_protocol.errors import OutsideError, RefusedError
 from p2pmem_protocol.names import GraphId
 
 from p2pmem.exchange.holdings import Holdings
-from p2pmem.exchange.sync_client import SyncClient
+from p2pmem.exchange.sync_client import NotGivenError, SyncClient
 from p2pmem.net.seam import PeerId
 
 log = logging.getLogger(__name__)
 
 AT_ONCE_MAX: Final = 4
+TOO_MANY_PAUSE_S: Final = 5.0
+"""Who hears no more questions for now is asked again after so long: to be told so costs it more than to answer."""
 WAITING_MAX: Final = 1_024
 
 
@@ -42,6 +45,7 @@ class Fetching:
         self._members = members
         self._penalise = penalise
         self._chance = chance
+        self._rests_until_s: dict[PeerId, float] = {}
         self._under_way: set[tuple[GraphId, bytes]] = set()
         self._send, self._receive = trio.open_memory_channel[tuple[GraphId, bytes, int, str]](WAITING_MAX)
 
@@ -81,10 +85,20 @@ class Fetching:
         for peer in peers:
             if (content_hash, length) not in self._holdings.wanted_attachments(graph):
                 return
+            if self._rests_until_s.get(peer, -inf) > trio.current_time():
+                continue
             try:
                 if await self._client.fetch_attachment(peer, graph, content_hash, length):
                     return
             except RefusedError as error:
                 self._penalise(peer, error)
+            except NotGivenError as error:
+                log.info("fetch.refused", extra={"peer": peer, "why": str(error)})
+                self._rest(peer)
             except OutsideError as error:
                 log.info("fetch.failed", extra={"peer": peer, "why": type(error).__name__})
+
+    def _rest(self, peer: PeerId) -> None:
+        now_s = trio.current_time()
+        self._rests_until_s = {it: until_s for it, until_s in self._rests_until_s.items() if until_s > now_s}
+        self._rests_until_s[peer] = now_s + TOO_MANY_PAUSE_S

@@ -169,7 +169,8 @@ class SyncClient:
     async def fetch_attachment(self, peer: PeerId, graph: GraphId, content_hash: bytes, length: int) -> bool:
         """Fetch one attachment from a member and keep it; False when the member does not hold it.
 
-        Raises as `compare`. Cancelled, nothing is kept.
+        Raises as `compare`, and `NotGivenError` when the member hears no more questions for now. Cancelled, nothing is
+        kept.
         """
         async with self._line(peer) as line:
             return await self._attachment(line, graph, content_hash, length)
@@ -311,7 +312,9 @@ class SyncClient:
         while True:
             try:
                 part = await line.ask(FetchPart(asked.graph, asked.content, len(data), asked.is_roster), Part)
-            except NotGivenError:
+            except NotGivenError as error:
+                if error.reason == Reason.TOO_MANY:
+                    raise  # it says so once, and has ended the stream
                 return None
             if part.length_bytes > length_max and not asked.is_roster:
                 return None  # whoever named it said less than it is: nothing that the giver could help

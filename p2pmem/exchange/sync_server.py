@@ -74,13 +74,14 @@ class SyncServer:
         penalise: Callable[[PeerId, RefusedError], None],
         member_at: Callable[[PeerId], str | None],
         address_of: Callable[[PeerId], str],
+        refuse: Callable[[str, str, PeerId], None],
         limits: PeerLimits | None = None,
     ) -> None:
         """`may_read` is asked for every request, `may_have` for one about members' nodes. `differs` is told when a
         peer's state of a graph is not ours, `equal` in which graphs a peer that asked has the same as we. `peers` takes
         in where the asker can be dialled, and says where others can be. `member_at` is the name of the member that
         a peer has said hello as, `address_of` from where a peer came: members are answered at some pace, others have an
-        allowance.
+        allowance. `refuse` counts a refusal and says it (`Network.refuse`).
         """
         self._holdings = holdings
         self._clock = clock
@@ -90,7 +91,7 @@ class SyncServer:
         self._equal = equal
         self._peers = peers
         self._penalise = penalise
-        self._member_at, self._address_of = member_at, address_of
+        self._member_at, self._address_of, self._refuse = member_at, address_of, refuse
         self._serving: Counter[PeerId] = Counter()
         self._limits = limits = limits or PeerLimits()
         self._allowances = Allowances(limits)
@@ -100,8 +101,7 @@ class SyncServer:
         """Answer until the peer ends its side, or has used up what a stranger may ask: to refuse costs as much as to
         answer, so he hears it once on each stream. Bytes that no peer of this protocol sends end the stream."""
         if self._serving[stream.peer] >= self._limits.sync_streams_per_peer_max:
-            address = self._address_of(stream.peer)
-            log.warning("sync.refused", extra={"reason": "sync-streams", "address": address, "peer": stream.peer})
+            self._refuse("sync.refused", "sync-streams", stream.peer)
             await stream.reset()
             return
         self._serving[stream.peer] += 1

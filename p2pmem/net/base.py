@@ -11,7 +11,7 @@ import trio
 from p2pmem.net.counters import Counters
 from p2pmem.net.events import PeerEvents
 from p2pmem.net.gate import admits
-from p2pmem.net.room import Origin, who_gives_way
+from p2pmem.net.room import Origin, origin_of_address, who_gives_way
 from p2pmem.net.seam import (
     Gate,
     Handler,
@@ -96,6 +96,14 @@ class NetworkBase(Generic[C]):
     def address_of(self, peer: PeerId) -> str:
         connections = self._connections.get(peer)
         return connections[0].address if connections else ""
+
+    def account_of(self, peer: PeerId) -> str:
+        standing = self._standing_of(peer)
+        return standing.member if standing is not None else origin_of_address(self.address_of(peer)).wide
+
+    def refuse(self, event: str, reason: str, peer: PeerId) -> None:
+        self.counters.refuse(reason)
+        log.warning(event, extra={"reason": reason, "address": self.address_of(peer), "peer": peer})
 
     def dialled_at(self, peer: PeerId) -> str:
         return next((it.address for it in self._connections.get(peer, ()) if not it.inbound), "")

@@ -13,20 +13,13 @@ from collections.abc import Callable
 from typing import Final
 
 import trio
-from p2pmem_protocol.errors import MisuseError
 
 from p2pmem.net import multistream
 from p2pmem.net.counters import Counters, Traffic
 from p2pmem.net.room import NOWHERE, Origin
-from p2pmem.net.seam import (
-    READ_BYTES,
-    NetworkLimits,
-    NotSpokenError,
-    PeerId,
-    PeerUnreachableError,
-    StreamClosedError,
-)
+from p2pmem.net.seam import NetworkLimits, NotSpokenError, PeerUnreachableError, StreamClosedError
 from p2pmem.net.secure import HandshakeError, SecureChannel
+from p2pmem.net.stream import Libp2pStream
 from p2pmem.net.wire import WireError
 from p2pmem.net.yamux import (
     CONTROL_OUTPUT_MAX_BYTES,
@@ -50,177 +43,6 @@ WRITE_BYTES: Final = 64 * 1024
 FLUSH_TIMEOUT_S: Final = 1.0
 WORK_AT_ONCE: Final = 256
 """Work is accounted for by so much: an honest peer pays nothing for the accounts."""
-
-
-class Libp2pStream:
-    """One end of a stream; implements `seam.Stream`."""
-
-    def __init__(self, connection: Libp2pConnection, stream_id: int, protocol: str) -> None:
-        self._connection = connection
-        self._id = stream_id
-        self._protocol = protocol
-        self._buffer = bytearray()
-        self._read_ended = False
-        self._write_ended = False
-        self._reset = False
-        self._closed = False
-        self._changed = trio.Event()
-        self._reading = False
-        self._writing = False
-        self._counted = False
-
-    @property
-    def peer(self) -> PeerId:
-        return self._connection.peer
-
-    @property
-    def protocol(self) -> str:
-        return self._protocol
-
-    @property
-    def unread_bytes(self) -> int:
-        return len(self._buffer)
-
-    def agreed(self, protocol: str) -> None:
-        """The protocol stands; from now on bytes are the application's."""
-        self._protocol = protocol
-        self._counted = True
-
-    async def send_all(self, data: bytes) -> None:
-        if self._writing:
-            raise trio.BusyResourceError("another task is sending on this stream")
-        self._writing = True
-        try:
-            await trio.lowlevel.checkpoint()
-            rest = memoryview(data)
-            self._check_writable()
-            while rest:
-                size = min(len(rest), await self._wait_for_room())
-                self._connection.put_data(self._id, rest[:size])
-                if self._counted:
-                    self._connection.traffic.stream_sent_bytes += size
-                rest = rest[size:]
-        except trio.Cancelled:
-            self.reset_now()
-            raise
-        finally:
-            self._writing = False
-
-    async def receive_some(self, max_bytes: int = READ_BYTES) -> bytes:
-        if max_bytes <= 0:
-            raise MisuseError(f"max_bytes is {max_bytes}; ask for at least one")
-        if self._reading:
-            raise trio.BusyResourceError("another task is receiving on this stream")
-        self._reading = True
-        try:
-            await trio.lowlevel.checkpoint()
-            while not self._buffer:
-                if self._closed:
-                    raise StreamClosedError(f"stream {self._protocol} to {self.peer} is closed here: open a new one")
-                if self._read_ended:
-                    return b""
-                if self._reset:
-                    raise self._ended_error()
-                await self._changed.wait()
-            data = bytes(self._buffer[:max_bytes])
-            del self._buffer[:max_bytes]
-            if self._counted:
-                self._connection.traffic.stream_received_bytes += len(data)
-            self._connection.released(self._id, len(data))
-            return data
-        finally:
-            self._reading = False
-
-    async def close_write(self) -> None:
-        await trio.lowlevel.checkpoint()
-        if not self._write_ended:
-            self._write_ended = True
-            self._connection.end_stream(self._id)
-            self._notify()
-
-    async def reset(self) -> None:
-        self.reset_now()
-        await trio.lowlevel.checkpoint()
-
-    async def aclose(self) -> None:
-        self.close_now()
-        await trio.lowlevel.checkpoint()
-
-    def close_now(self) -> None:
-        if not self._closed:
-            self._closed = self._write_ended = True
-            self._connection.close_stream(self._id)
-            self._drop_buffer()
-
-    def reset_now(self) -> None:
-        if not self._closed:
-            self._closed = self._write_ended = True
-            self._connection.reset_stream(self._id)
-            self._drop_buffer()
-
-    # What the peer does
-
-    def received(self, data: bytes) -> None:
-        self._buffer += data
-        self._notify()
-
-    def peer_ended(self) -> None:
-        self._read_ended = True
-        self._notify()
-
-    def window_opened(self) -> None:
-        self._notify()
-
-    def peer_reset(self) -> None:
-        """The peer gave the stream up, or its connection ended. What has arrived can still be read."""
-        self._reset = True
-        self._notify()
-
-    # For multistream-select
-
-    async def read_exactly(self, size_bytes: int) -> bytes:
-        data = bytearray()
-        while len(data) < size_bytes:
-            piece = await self.receive_some(size_bytes - len(data))
-            if not piece:
-                raise StreamClosedError(f"{self.peer} ended the stream before a protocol was agreed on")
-            data += piece
-        return bytes(data)
-
-    async def write(self, data: bytes) -> None:
-        await self.send_all(data)
-
-    def _notify(self) -> None:
-        self._changed.set()
-        self._changed = trio.Event()
-
-    def _drop_buffer(self) -> None:
-        self._connection.dropped(len(self._buffer))
-        self._buffer.clear()
-        self._notify()
-
-    def _ended_error(self) -> StreamClosedError:
-        if self._connection.ended:
-            return StreamClosedError(f"the connection to {self.peer} has ended, and stream {self._protocol} with it")
-        return StreamClosedError(f"{self.peer} has reset stream {self._protocol}")
-
-    def _check_writable(self) -> None:
-        if self._closed or self._write_ended:
-            raise StreamClosedError(f"stream {self._protocol} to {self.peer} is closed here: open a new one")
-        if self._reset or self._connection.ended:
-            raise self._ended_error()
-
-    async def _wait_for_room(self) -> int:
-        """How many bytes can be put into the connection now, at least one."""
-        while True:
-            self._check_writable()
-            size = self._connection.sendable_bytes(self._id)
-            if not size:
-                await self._changed.wait()
-            elif not self._connection.has_room:
-                await self._connection.wait_for_room()
-            else:
-                return size
 
 
 class Libp2pConnection:
@@ -341,8 +163,8 @@ class Libp2pConnection:
         return self._came_s if self._streams else self._quiet_s
 
     async def open_stream(self, protocol: str) -> Libp2pStream:
-        stream = Libp2pStream(self, self._session.open_stream(), protocol)
-        self._streams[stream._id] = stream
+        stream_id = self._session.open_stream()
+        stream = self._streams[stream_id] = Libp2pStream(self, stream_id, protocol)
         self._kick()
         spoken = False
         try:

@@ -136,6 +136,7 @@ class FrameReader:
     def __init__(self, stream: Stream, *, frame_max_bytes: int) -> None:
         self._stream = stream
         self._decoder = FrameDecoder(frame_max_bytes=frame_max_bytes)
+        self._kept_bytes = 0
 
     async def receive(self) -> bytes | None:
         """The next frame, or None if the peer has ended its side after a whole one.
@@ -144,12 +145,19 @@ class FrameReader:
         lost: call it again. It is a checkpoint only when it has to read.
         """
         while (frame := self._decoder.next_frame()) is None:
+            self._keep(self._decoder.buffered_bytes)
             data = await self._stream.receive_some(READ_BYTES)
             if not data:
                 self._decoder.check_end()
                 return None
             self._decoder.feed(data)
+        self._keep(0)
         return frame
+
+    def _keep(self, size_bytes: int) -> None:
+        if size_bytes != self._kept_bytes:
+            self._kept_bytes = size_bytes
+            self._stream.keep(size_bytes)
 
     def has_frame(self) -> bool:
         """Whether `receive` would answer without reading: when not, it is the moment to acknowledge."""

@@ -1,7 +1,7 @@
 """GossipSub 1.1 for open groups: py-libp2p's router, behind walls of our own.
 
-py-libp2p's `Pubsub` and `GossipSub` expect a host; `_GossipHost` is one, made of a `seam.Network`, so gossip runs over
-the in-memory network as over the real one. `SafePubsub` replaces what a stranger could hurt:
+py-libp2p's `Pubsub` and `GossipSub` expect a host; `GossipHost` is one, so gossip runs over the in-memory network as
+over the real one. `SafePubsub` replaces what a stranger could hurt:
 
 * one RPC is read, checked and handled at a time per peer; whatever it makes the router raise resets that stream only;
 * what may not be said to a peer (`MaySpeak`) leaves in no RPC, and what it says of it is not heard: subscriptions,
@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -27,9 +28,8 @@ import p2pmem.net.quiet_imports  # noqa: F401 - before all else of py-libp2p
 # isort: on
 import trio
 from libp2p.abc import IHost, INetStream
-from libp2p.crypto.keys import PrivateKey, PublicKey
 from libp2p.custom_types import TProtocol
-from libp2p.network.stream.exceptions import StreamClosed, StreamEOF
+from libp2p.network.stream.exceptions import StreamClosed
 from libp2p.peer.id import ID
 from libp2p.pubsub.gossipsub import GossipSub
 from libp2p.pubsub.pb import rpc_pb2
@@ -41,10 +41,10 @@ from p2pmem_protocol.errors import MisuseError, OutsideError, RefusedError
 from p2pmem.net import libp2p_repairs
 from p2pmem.net.background import background_nursery
 from p2pmem.net.framing import FrameReader, encode_length
+from p2pmem.net.gossip_host import Connected, GossipHost, GossipStream
 from p2pmem.net.gossip_told import Told
 from p2pmem.net.limits import GossipLimits
 from p2pmem.net.pace import Pace
-from p2pmem.net.room import origin_of_address
 from p2pmem.net.seam import Network, PeerEventKind, PeerId, Stream, StreamClosedError
 from p2pmem.net.secure import Identity
 from p2pmem.net.topics import (
@@ -68,92 +68,12 @@ RETRY_PAUSE_S: Final = 1.0
 _ED25519_ID: Final = bytes.fromhex("002408011220")
 
 
-class _GossipStream:
-    """A stream of the seam under the names that py-libp2p calls."""
+class _Nothing(defaultdict[ID, list[tuple[float, rpc_pb2.RPC]]]):
+    """In place of what the router keeps for peers whose stream does not stand yet, by any number of strangers: with a
+    limit of 0 it keeps all of it (`queue[-0:]`), for a minute, and looks through it for each message."""
 
-    metric_send_channel = None
-
-    def __init__(self, stream: Stream) -> None:
-        self.seam = stream
-        self.peer_id = ID.from_string(stream.peer)
-        self.muxed_conn = self
-        self._writing = trio.Lock()
-
-    def get_protocol(self) -> str:
-        return self.seam.protocol
-
-    async def read(self, n: int | None = None) -> bytes:
-        try:
-            data = await self.seam.receive_some(n or 65_536)
-        except StreamClosedError as error:
-            raise StreamClosed(str(error)) from error
-        if not data:
-            raise StreamEOF("the peer ended the stream")
-        return data
-
-    async def write(self, data: bytes) -> None:
-        async with self._writing:
-            try:
-                await self.seam.send_all(data)
-            except StreamClosedError as error:
-                raise StreamClosed(str(error)) from error
-
-    async def close(self) -> None:
-        await self.seam.aclose()
-
-    async def reset(self) -> None:
-        await self.seam.reset()
-
-
-class _Connected:
-    """What py-libp2p wants to see of a connection: whose it is, and that it stands."""
-
-    is_closed = False
-
-    def __init__(self, peer_id: ID) -> None:
-        self.peer_id = peer_id
-        self.muxed_conn = self
-
-
-class _GossipHost:
-    """As much of a py-libp2p host (and of its network) as pubsub calls."""
-
-    def __init__(self, network: Network, identity: Identity) -> None:
-        self._network = network
-        self.address_of = network.address_of
-        self._identity = identity
-        self.notifees: list[Any] = []
-
-    def get_id(self) -> ID:
-        return ID.from_string(self._identity.peer_id)
-
-    def get_private_key(self) -> PrivateKey:
-        return self._identity.key_pair.private_key
-
-    def get_public_key(self) -> PublicKey:
-        return self._identity.key_pair.public_key
-
-    def get_network(self) -> _GossipHost:
-        return self
-
-    def register_notifee(self, notifee: object) -> None:
-        self.notifees.append(notifee)
-
-    def get_connections(self, peer_id: ID) -> list[_Connected]:
-        return [_Connected(peer_id)] if PeerId(str(peer_id)) in self._network.connected() else []
-
-    def set_stream_handler(self, protocol: TProtocol, handler: Callable[[INetStream], Awaitable[None]]) -> None:
-        async def serve(stream: Stream) -> None:
-            await handler(cast(INetStream, _GossipStream(stream)))
-
-        self._network.set_handler(protocol, serve)
-
-    async def new_stream(self, peer_id: ID, protocols: list[TProtocol]) -> _GossipStream:
-        # What it raises is none of py-libp2p's own errors, so that pubsub does not try again and again by itself.
-        return _GossipStream(await self._network.open_stream(PeerId(str(peer_id)), protocols[0]))
-
-    async def connect(self, peer_info: object) -> None:
-        """Peers that strangers recommend are not dialled."""
+    def __missing__(self, key: ID) -> list[tuple[float, rpc_pb2.RPC]]:
+        return []
 
 
 class SafePubsub(Pubsub):
@@ -161,7 +81,7 @@ class SafePubsub(Pubsub):
 
     def __init__(
         self,
-        host: _GossipHost,
+        host: GossipHost,
         router: GossipSub,
         receivers: dict[str, Receiver],
         may_speak: MaySpeak,
@@ -178,7 +98,7 @@ class SafePubsub(Pubsub):
         self._validating: set[bytes] = set()
         self._told = Told()
         self._inbound: set[Stream] = set()
-        self._address_of = host.address_of
+        self._account_of, self._refuse = host.account_of, host.refuse
         self._pace = Pace(host.address_of, limits.rpcs_per_address_per_minute, limits.addresses_max)
         self._announcing: dict[ID, trio.Lock] = {}
 
@@ -214,7 +134,7 @@ class SafePubsub(Pubsub):
     async def _watch(self, peer_id: ID, stream: INetStream) -> None:
         """Notice the end of a stream on which the peer has nothing to say."""
         try:
-            while await cast(_GossipStream, stream).seam.receive_some():
+            while await cast(GossipStream, stream).seam.receive_some():
                 pass
         except StreamClosedError:
             pass
@@ -273,14 +193,12 @@ class SafePubsub(Pubsub):
 
     async def continuously_read_stream(self, stream: INetStream) -> None:
         """Read a peer's RPCs until it ends or breaks the rules."""
-        seam = cast(_GossipStream, stream).seam
+        seam = cast(GossipStream, stream).seam
         if sum(it.peer == seam.peer for it in self._inbound) >= self._limits.streams_per_peer_max:
-            address = self._address_of(seam.peer)
-            log.warning("net.gossip.refused", extra={"reason": "streams", "address": address, "peer": seam.peer})
+            self._refuse("net.gossip.refused", "gossip-streams", seam.peer)
             await seam.reset()
             return
         reader = FrameReader(seam, frame_max_bytes=self._limits.rpc_max_bytes)
-        origin = origin_of_address(self._address_of(seam.peer)).wide
         self._inbound.add(seam)
         peer_id = ID.from_string(seam.peer)
         if peer_id not in self.peers:
@@ -288,7 +206,7 @@ class SafePubsub(Pubsub):
             self.manager.run_task(self._greet, peer_id)
         try:
             while (raw := await reader.receive()) is not None:
-                await self._pace.turn(origin, seam.peer)
+                await self._pace.turn(self._account_of(seam.peer), seam.peer)
                 await self._take_rpc(seam.peer, raw)
         except StreamClosedError:
             log.debug("net.gossip.stream_ended", extra={"peer": seam.peer})
@@ -422,7 +340,7 @@ class GossipTopics:
         return self._pubsub
 
     async def _run(self) -> None:
-        host = _GossipHost(self._network, self._identity)
+        host = GossipHost(self._network, self._identity)
         router = GossipSub(
             protocols=[TProtocol(MESHSUB)],
             degree=6,
@@ -435,9 +353,8 @@ class GossipTopics:
             spam_protection_enabled=False,
             adaptive_gossip_enabled=False,
             eclipse_protection_enabled=False,
-            # What waits for peers that have not joined yet would go to strangers.
-            max_pending_messages_per_peer=0,
         )
+        router._pending_messages = _Nothing(list)
         pubsub = SafePubsub(host, router, self._receivers, self._may_speak, self._blame, self._limits)
         async with background_trio_service(pubsub), background_trio_service(router):
             try:
@@ -451,7 +368,7 @@ class GossipTopics:
                 with trio.CancelScope(shield=True):
                     await pubsub.close_streams()
 
-    async def _follow(self, host: _GossipHost) -> None:
+    async def _follow(self, host: GossipHost) -> None:
         """Tell pubsub who comes and goes, as long as the network lives."""
         while True:
             async for event in self._network.peer_events():
@@ -459,7 +376,7 @@ class GossipTopics:
                     await self.announce(event.peer)
                 else:
                     for notifee in host.notifees:
-                        await notifee.disconnected(None, _Connected(ID.from_string(event.peer)))
+                        await notifee.disconnected(None, Connected(ID.from_string(event.peer)))
             await trio.sleep(RESTART_PAUSE_S)
 
 

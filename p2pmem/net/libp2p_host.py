@@ -31,10 +31,10 @@ from p2pmem.net import multistream
 from p2pmem.net.allowance import Allowance
 from p2pmem.net.background import background_nursery
 from p2pmem.net.base import NetworkBase, log_failed_handler
-from p2pmem.net.connection import FLUSH_TIMEOUT_S, Libp2pConnection, Libp2pStream
+from p2pmem.net.connection import FLUSH_TIMEOUT_S, Libp2pConnection
 from p2pmem.net.identity import ed25519_of_peer_id
 from p2pmem.net.multiaddr import format_tcp, parse_tcp
-from p2pmem.net.room import Origin, at_the_fullest, origin_of, origin_of_address
+from p2pmem.net.room import STRANGERS_PART, Origin, at_the_fullest, origin_of
 from p2pmem.net.seam import (
     LimitReachedError,
     NetworkLimits,
@@ -47,6 +47,7 @@ from p2pmem.net.seam import (
     peer_of_address,
 )
 from p2pmem.net.secure import HandshakeError, Identity, SecureChannel, secure_inbound, secure_outbound
+from p2pmem.net.stream import Libp2pStream
 from p2pmem.net.wire import Wire, WireError
 
 log = logging.getLogger(__name__)
@@ -103,6 +104,7 @@ class Libp2pNetwork(NetworkBase[Libp2pConnection]):
         self._half_open: dict[_HalfOpen, None] = {}
         """Sockets in their handshake, the oldest first."""
         self._handshakes = Allowance(self.limits.handshakes_per_address_per_minute, self.limits.accounted_addresses_max)
+        self._all_handshakes = Allowance(self.limits.handshakes_per_minute)
         self._work = Allowance(self.limits.work_per_address_per_minute, self.limits.accounted_addresses_max)
         self._serving: Counter[PeerId] = Counter()
         self._nursery: trio.Nursery | None = None
@@ -285,13 +287,21 @@ class Libp2pNetwork(NetworkBase[Libp2pConnection]):
                 stream.socket.close()
                 continue
             half_open = _HalfOpen(origin_of(address[0]))
-            if not self._handshakes.take(trio.current_time(), half_open.origin.wide):
-                self._log_refusal("handshakes-per-address", format_tcp(*address))
+            if (too_many := self._too_many_handshakes(half_open.origin)) is not None:
+                self._log_refusal(too_many, format_tcp(*address))
                 stream.socket.close()
                 continue
             self._make_half_open_room(half_open.origin)
             self._half_open[half_open] = None
             self._nursery.start_soon(self._welcome, stream, half_open, format_tcp(*address))
+
+    def _too_many_handshakes(self, origin: Origin) -> str | None:
+        """Take one more into account, or the name of the limit that it would break. What an address may not do is not
+        counted against all."""
+        now_s = trio.current_time()
+        if not self._handshakes.take(now_s, origin.wide):
+            return "handshakes-per-address"
+        return None if self._all_handshakes.take(now_s) else "handshakes"
 
     def _make_half_open_room(self, origin: Origin) -> None:
         """Where too many are in their handshake, give up the oldest at this address, or at that which has most.
@@ -369,18 +379,17 @@ class Libp2pNetwork(NetworkBase[Libp2pConnection]):
         self._nursery.start_soon(self._run_connection, connection)
 
     def _may_work(self, connection: Libp2pConnection, work: int) -> bool:
-        """Of a member by its name, so that nobody else at its address uses up what it may do."""
-        standing = self._standing_of(connection.peer)
-        key = standing.member if standing is not None else origin_of_address(connection.address).wide
-        return self._work.take(trio.current_time(), key, work)
+        return self._work.take(trio.current_time(), self.account_of(connection.peer), work)
 
     def _end_with_most_unread(self) -> None:
-        def rank(connection: Libp2pConnection) -> tuple[bool, int]:
-            return self._standing_of(connection.peer) is None, connection.unread_bytes
-
+        """Of strangers while they hold more than is for them, as with places (`room.py`): else members, whom anybody's
+        graph may list, would end whoever has just come with a byte unread."""
         holding = [connection for connection in self.all_connections() if connection.unread_bytes]
+        strangers = [connection for connection in holding if self._standing_of(connection.peer) is None]
+        if sum(it.unread_bytes for it in strangers) * STRANGERS_PART > self.limits.unread_max_bytes:
+            holding = strangers
         if holding:
-            max(holding, key=rank).refuse_unread()
+            max(holding, key=lambda it: it.unread_bytes).refuse_unread()
 
     async def _run_connection(self, connection: Libp2pConnection) -> None:
         try:

@@ -27,10 +27,11 @@ class GossipLimits:
     streams_per_peer_max: int = 3
     """On which one peer speaks at once; it needs one. On each it may hold half an RPC for as long as it likes."""
     rpcs_per_address_per_minute: int = 30_000
-    """RPCs of all who come from one IP address (one /48 in IPv6) that are taken in within a minute, at once or spread;
-    each takes 15 to 50 µs of CPU, an empty one too. What is too much is read later: so many each second."""
+    """RPCs of one member, or of all others who come from one IP address (one /48 in IPv6), that are taken in within a
+    minute, at once or spread; each takes 15 to 50 µs of CPU, an empty one too. What is too much is read later: so many
+    each second."""
     addresses_max: int = 4_096
-    """For how many addresses that is accounted; of more, the one that was silent longest is forgotten."""
+    """For how many members and addresses that is accounted; of more, the one that was silent longest is forgotten."""
     receive_timeout_s: float = 5.0
     """What is received is dropped when its receiver has not decided within this time."""
 

@@ -197,6 +197,9 @@ class MemoryStream:
         finally:
             self._reading = False
 
+    def keep(self, size_bytes: int) -> None:
+        """In memory a stream's window is all that bounds what is unread."""
+
     async def close_write(self) -> None:
         await trio.lowlevel.checkpoint()
         self._end_write()

@@ -77,6 +77,9 @@ class NetworkLimits:
     handshakes_per_address_per_minute: int = 600
     """Sockets that one IP address (one /48 in IPv6) may open in a minute, at once or spread. A handshake takes some
     4 ms of CPU, and its first half 1 ms, though it costs who begins it 32 random bytes."""
+    handshakes_per_minute: int = 6_000
+    """The same of all addresses: half of a core at the most. Whoever has a botnet, or an IPv6 /32, can use it up; then
+    newcomers get in by chance, and who is here, and whom this node dials, does not notice."""
     work_per_address_per_minute: int = 300_000
     """Small frames (`yamux.SMALL_BYTES`) that strangers at one IP address (one /48 in IPv6), or one member, may send
     in a minute; each takes 1 to 5 µs of CPU. To open a stream takes as much as 64. More end the connection."""
@@ -94,10 +97,11 @@ class NetworkLimits:
     window_bytes: int = 256 * 1024
     """What may be on its way in a stream, unread, before its writer waits. Not less than 256 KiB (yamux)."""
     unread_per_connection_max_bytes: int = 8 * 1024 * 1024
-    """What one peer may have sent in all streams that nobody here has read yet; more closes the connection."""
+    """What one peer may have sent in all streams that nobody here has read yet, or half of a frame; more closes the
+    connection."""
     unread_max_bytes: int = 256 * 1024 * 1024
-    """The same of all peers together. Of more, the connection ends that has most of it, a stranger's before a member's,
-    and what is unread of it is thrown away."""
+    """The same of all peers together. Of more, the connection ends that has most of it, of a stranger while strangers
+    have more than an eighth, and what is unread of it is thrown away."""
     stalled_write_timeout_s: float = 30.0
     """A connection that takes no byte for so long, while we have some to send, is closed."""
     silent_timeout_s: float = 30.0
@@ -191,6 +195,9 @@ class Stream(Protocol):
         Cancelled, it loses nothing.
         """
 
+    def keep(self, size_bytes: int) -> None:
+        """Say how much of what was read is kept until more comes, half a frame: it counts as unread."""
+
     async def close_write(self) -> None:
         """End our side: the peer reads `b""` after all we sent. Reading goes on. Again is allowed and does nothing."""
 
@@ -275,6 +282,15 @@ class Network(Protocol):
 
     def address_of(self, peer: PeerId) -> str:
         """Where a connected peer was seen, as in `PeerEvent`; empty if it is not connected."""
+
+    def account_of(self, peer: PeerId) -> str:
+        """Whose account pays for what a connected peer costs: that of the member, for a node of one, so that nobody at
+        its address uses up what it may do, nor it what they may; of others that of their address, as
+        `room.Origin.wide` has it, because a peer id costs nothing."""
+
+    def refuse(self, event: str, reason: str, peer: PeerId) -> None:
+        """Count under a stable name what is refused above the network, and log it in one line: `event`, with `reason`,
+        `address` and `peer`."""
 
     def dialled_at(self, peer: PeerId) -> str:
         """Where we dialled a connected peer, and it proved itself; empty if only it has dialled us."""

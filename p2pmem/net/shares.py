@@ -19,30 +19,31 @@ Pure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Hashable, Sequence, Set
+from itertools import chain
 from typing import TypeVar
 
 G = TypeVar("G", bound=Hashable)
 
 
-def over_share(graphs_of: Sequence[Collection[G]], places: int) -> list[int]:
+def over_share(graphs_of: Sequence[Set[G]], places: int) -> list[int]:
     """For each who is here, by how many connections that of its graphs is over its share which is so least. Above 0 it
     may be given up. `graphs_of`: the graphs that we share with each; whoever shares none is over by all."""
-    held = Counter(graph for graphs in graphs_of for graph in set(graphs))
-    share = share_of(graphs_of, places)
-    return [min((held[it] - share for it in graphs), default=len(graphs_of)) for graphs in graphs_of]
+    held = Counter(chain.from_iterable(graphs_of))
+    share = places // max(len(held), 1)
+    return [min(map(held.__getitem__, graphs), default=len(graphs_of) + share) - share for graphs in graphs_of]
 
 
-def share_of(graphs_of: Sequence[Collection[G]], places: int) -> int:
+def share_of(graphs_of: Sequence[Set[G]], places: int) -> int:
     """The share of each graph of which somebody is here."""
-    return places // max(len({graph for graphs in graphs_of for graph in graphs}), 1)
+    return places // max(len(set(chain.from_iterable(graphs_of))), 1)
 
 
-def first_of_each(graphs_of: Sequence[Collection[G]], most: int) -> list[bool]:
+def first_of_each(graphs_of: Sequence[Set[G]], most: int) -> list[bool]:
     """For each in turn, whether it is one of the first `most` in one of its graphs."""
     before: Counter[G] = Counter()
     found = []
     for graphs in graphs_of:
         found.append(any(before[it] < most for it in graphs))
-        before.update(set(graphs))
+        before.update(graphs)
     return found

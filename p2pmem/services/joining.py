@@ -248,8 +248,7 @@ class Joining:
         return said
 
     def _log_refused(self, reason: str, peer: PeerId) -> None:
-        address = self._network.address_of(peer)
-        log.warning("join.refused", extra={"reason": reason, "address": address, "peer": peer})
+        self._network.refuse("join.refused", reason, peer)
 
     async def _serve_relayed(self, stream: Stream) -> None:
         """Answer an ask that a member passes on, if it is about a graph of both. What one member may counts for all of

@@ -79,6 +79,8 @@ class Holdings:
         self._proposals: Index[VersionKey, ProposeRecord] = Index()
         self._acks: Index[bytes, AckRecord] = Index()
         self._peer_revokes: Index[tuple[Address, str], RevokeRecord] = Index()
+        self.revocations_changed = 0
+        """How often one came into the set or left it: as long as it is the same, so is what is revoked."""
         self._contents: dict[bytes, int] = {}
         self._expiries: list[tuple[int, bytes]] = []
         self._asides: list[tuple[int, bytes]] = []
@@ -251,8 +253,10 @@ class Holdings:
                 if record.mode is RetractMode.ERASE:
                     self._erasers.add((record.asset, record.version), record)
                     self._erased.add((record.asset, record.version))
-            case RevokeRecord() if record.peer is not None:
-                self._peer_revokes.add((record.author, record.peer), record)
+            case RevokeRecord():
+                self.revocations_changed += 1
+                if record.peer is not None:
+                    self._peer_revokes.add((record.author, record.peer), record)
             case AnchorRecord():
                 for subject in set(record.subjects):
                     self._anchors.add(subject, record)
@@ -278,8 +282,10 @@ class Holdings:
                 self._retracts.discard(record.asset, record)
                 if record.mode is RetractMode.ERASE:
                     self._erasers.discard((record.asset, record.version), record)
-            case RevokeRecord() if record.peer is not None:
-                self._peer_revokes.discard((record.author, record.peer), record)
+            case RevokeRecord():
+                self.revocations_changed += 1
+                if record.peer is not None:
+                    self._peer_revokes.discard((record.author, record.peer), record)
             case AnchorRecord():
                 for subject in set(record.subjects):
                     self._anchors.discard(subject, record)

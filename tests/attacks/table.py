@@ -111,8 +111,8 @@ class Victim:
 
 
 @asynccontextmanager
-async def victim_process(kind: str) -> AsyncIterator[Victim]:
-    command = [sys.executable, "-m", "tests.attacks.victim", kind]
+async def victim_process(kind: str, *options: str) -> AsyncIterator[Victim]:
+    command = [sys.executable, "-m", "tests.attacks.victim", kind, *options]
     paths = [str(ROOT), *(str(ROOT / part) for part in ("protocol", "jobs", "devnet"))]
     process = await trio.lowlevel.open_process(
         command,
@@ -171,7 +171,7 @@ async def try_attack(name: str, kind: str) -> Outcome:
     async with victim_process(kind) as victim:
         if not (await is_served(victim, START_S) and await is_heard(victim, START_S)):
             raise RuntimeError(f"{kind} serves nobody before it is attacked")
-        before = await _settled(victim)
+        before = await settled(victim)
         try:
             with trio.move_on_after(ATTACK_S):
                 return await _suffer(name, victim, before)
@@ -200,7 +200,7 @@ async def _suffer(name: str, victim: Victim, before: Held) -> Outcome:
         return Outcome("grows", f"{memory // 1_000_000} MB held for one peer")
     if standing.tasks - before.tasks > HELD_TASKS_MAX * PEERS[name]:
         return Outcome("grows", f"{standing.tasks - before.tasks} tasks held for one peer")
-    after = await _settled(victim, before)
+    after = await settled(victim, before)
     if after.tasks - before.tasks > TASKS_GROWTH_MAX:
         return Outcome("leaks", f"{after.tasks - before.tasks} tasks stay")
     if after.descriptors - before.descriptors > DESCRIPTORS_GROWTH_MAX:
@@ -208,7 +208,7 @@ async def _suffer(name: str, victim: Victim, before: Held) -> Outcome:
     return Outcome("survives")
 
 
-async def _settled(victim: Victim, like: Held | None = None) -> Held:
+async def settled(victim: Victim, like: Held | None = None) -> Held:
     """What it holds once those who came have gone, or after some seconds."""
     held = await victim.held()
     with trio.move_on_after(SETTLED_S):

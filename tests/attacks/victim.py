@@ -1,10 +1,11 @@
 """A host in a process of its own, to be attacked: py-libp2p as it comes, or ours.
 
-    python -m tests.attacks.victim stock|ours
+    python -m tests.attacks.victim stock|ours [TIMES]
 
-It says in one line of JSON where it listens, and answers each line on its input with one line of facts, until its
-input ends. It serves `/echo/1`; `/hold/1`, which never reads; `/fail/1`, which raises; `/cancel/1`, which gives up
-large writes in the middle. It gossips about `open`; about `raise` and `hang`, whose validators do that.
+With a number, its clock runs so many times as fast, and it may use as much CPU as that takes. It says in one line of
+JSON where it listens, and answers each line on its input with one line of facts, until its input ends. It serves
+`/echo/1`; `/hold/1`, which never reads; `/fail/1`, which raises; `/cancel/1`, which gives up large writes half way.
+It gossips about `open`; about `raise` and `hang`, whose validators do that.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from libp2p.pubsub.pb import rpc_pb2
 from libp2p.pubsub.pubsub import Pubsub
 from libp2p.tools.anyio_service import background_trio_service
 from multiaddr import Multiaddr
+from trio.testing import MockClock
 
 from p2pmem.net.gossipsub import open_gossip
 from p2pmem.net.libp2p_host import Libp2pNetwork
@@ -45,6 +47,7 @@ from .raw import MESHSUB
 LISTEN: Final = "/ip4/127.0.0.1/tcp/0"
 MEMORY_MAX_BYTES: Final = 2 << 30
 CPU_MAX_S: Final = 120
+FAST_CPU_MAX_S: Final = 3_600
 CANCELLED_BYTES: Final = 8_000_000
 HEARD_MAX: Final = 1_000
 
@@ -235,11 +238,12 @@ def first_cause(error: BaseException) -> str:
     return type(error).__name__
 
 
-def run(which: str) -> NoReturn:
+def run(which: str, times: float = 0.0) -> NoReturn:
+    cpu_s = FAST_CPU_MAX_S if times else CPU_MAX_S
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX_BYTES, MEMORY_MAX_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_MAX_S, CPU_MAX_S))
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
     try:
-        trio.run(main, which)
+        trio.run(main, which, clock=MockClock(rate=times) if times else None)
     except BaseException as error:
         tell(died=first_cause(error))
         os._exit(1)
@@ -248,4 +252,4 @@ def run(which: str) -> NoReturn:
 
 
 if __name__ == "__main__":
-    run(sys.argv[1])
+    run(sys.argv[1], *map(float, sys.argv[2:]))

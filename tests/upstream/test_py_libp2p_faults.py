@@ -286,3 +286,12 @@ async def test_a_large_write_that_is_cancelled_breaks_the_whole_connection() -> 
                     continue
                 except PeerUnreachableError:
                     break
+
+
+async def test_of_messages_that_wait_for_a_peer_a_limit_of_none_keeps_all() -> None:
+    router = GossipSub(protocols=[], degree=6, degree_low=4, degree_high=12, max_pending_messages_per_peer=0)
+    peer = ID.from_pubkey(create_new_key_pair(os.urandom(32)).public_key)
+    for _ in range(100):
+        router._prune_pending_messages(peer)
+        router._pending_messages[peer].append((time.time(), rpc_pb2.RPC()))
+    assert len(router._pending_messages[peer]) == 100

@@ -13,6 +13,7 @@ from random import Random
 
 import pytest
 import trio
+from libp2p.pubsub.gossipsub import GossipSub
 from libp2p.pubsub.pb import rpc_pb2
 from p2pmem_protocol.errors import MisuseError
 from trio.testing import MockClock
@@ -20,7 +21,7 @@ from trio.testing import MockClock
 from p2pmem.net.framing import encode_frames
 from p2pmem.net.gossipsub import IDENTIFY, MESHSUB, GossipTopics, open_gossip
 from p2pmem.net.limits import GossipLimits
-from p2pmem.net.seam import Network, PeerId, Stream, StreamClosedError
+from p2pmem.net.seam import Network, PeerId, Standing, Stream, StreamClosedError
 from p2pmem.net.secure import Identity
 from p2pmem.net.topics import TOPIC_DATA_MAX_BYTES, Verdict
 from tests.attacks.raw import signed_message
@@ -350,6 +351,57 @@ async def test_of_one_address_so_many_rpcs_are_taken_in_at_once_and_the_others_o
         assert len(got) == 3
         assert [round(at - began) for at in got] == [0, 0, 10], "nobody waits for what another address sends"
         assert node.blamed == []
+
+
+async def test_nothing_is_kept_for_peers_that_gossip_and_have_not_joined() -> None:
+    async def drain(stream: Stream) -> None:
+        await read_to_end(stream)
+
+    networks = MemoryNetworks()
+    async with nodes(networks, 1) as (node,), networks.network("attacker") as attacker:
+        await node.topics.subscribe("open", Inbox())
+        attacker.set_handler(MESHSUB, drain)
+        peer = await attacker.connect(node.network.addresses()[0], expected=None)
+        pubsub = node.topics._pubsub
+        assert pubsub is not None
+        await attacker.open_stream(peer, MESHSUB)
+        await until(lambda: len(pubsub.peers) == 1)
+        for number in range(20):
+            await node.topics.publish("open", b"%d" % number)
+        assert isinstance(pubsub.router, GossipSub)
+        assert pubsub.router._pending_messages == {}
+
+
+async def test_peers_of_one_member_have_one_account_and_others_at_their_address_another(
+    autojump_clock: MockClock,
+) -> None:
+    networks = MemoryNetworks()
+    got: dict[bytes, float] = {}
+
+    async def note(peer: PeerId, data: bytes) -> Verdict:
+        got[data] = trio.current_time()
+        return Verdict.ACCEPT
+
+    async with (
+        nodes(networks, 1, limits=GossipLimits(rpcs_per_address_per_minute=60)) as (node,),
+        networks.network("laptop") as laptop,
+        networks.network("phone") as phone,
+        networks.network("other") as other,
+    ):
+        own = Standing("ada", frozenset({b"graph"}))
+        node.network.set_standing(lambda peer: own if peer in (laptop.peer_id, phone.peer_id) else None)
+        await node.topics.subscribe("open", note)
+        began = trio.current_time()
+        for number, network in enumerate((laptop, phone, other)):
+            peer = await network.connect(node.network.addresses()[0], expected=None)
+            stream = await network.open_stream(peer, MESHSUB)
+            words = signed_message(Identity(b"\x18" * 32), "open", network.peer_id.encode(), number)
+            empty = [] if network is other else [rpc_pb2.RPC().SerializeToString()] * 60
+            await stream.send_all(encode_frames([*empty, rpc_pb2.RPC(publish=[words]).SerializeToString()]))
+            await trio.sleep(0.01)
+        await trio.sleep(100)
+        waited = [round(got[network.peer_id.encode()] - began) for network in (laptop, phone, other)]
+        assert waited == [1, 62, 0]
 
 
 async def test_rpcs_that_somebody_left_behind_who_is_gone_are_not_taken_in_for_hours(autojump_clock: MockClock) -> None:

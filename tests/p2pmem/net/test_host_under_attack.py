@@ -14,6 +14,7 @@ import trio
 
 from p2pmem.net import multistream
 from p2pmem.net.connection import WORK_AT_ONCE
+from p2pmem.net.framing import FrameReader, encode_frames
 from p2pmem.net.libp2p_host import Libp2pNetwork
 from p2pmem.net.seam import NetworkLimits, NotSpokenError, PeerUnreachableError, Standing, Stream, StreamClosedError
 from p2pmem.net.secure import Identity, SecureChannel
@@ -248,6 +249,78 @@ async def test_so_many_bytes_of_all_peers_may_be_unread_and_of_more_who_has_most
         less.wire.close()
         ours.wire.close()
         await until(lambda: not network.connected())
+
+
+async def test_members_who_leave_much_unread_do_not_end_a_stranger_who_has_little() -> None:
+    ours = [Identity(os.urandom(32)) for _ in range(3)]
+    members = {identity.peer_id for identity in ours}
+    async with victim(NetworkLimits(unread_max_bytes=600_000)) as network:
+        network.set_handler("/hold/1", hold)
+        network.set_standing(lambda peer: Standing("member", frozenset({b"graph"})) if peer in members else None)
+        channels = [await secured(network, identity) for identity in ours]
+        stranger = await secured(network)
+        for channel, size_bytes in zip((*channels, stranger), (250_000, 200_000, 100_000, 50_001), strict=True):
+            await channel.write(negotiate(1, "/hold/1"))
+            await read_until(channel, b"/hold/1")
+            await channel.write(frame(DATA, 0, 1, size_bytes, bytes(size_bytes)))
+        with trio.fail_after(10):
+            await until_closed(channels[0].wire)
+        await stranger.write(frame(PING, SYN, 0, 7))
+        await read_until(stranger, frame(PING, ACK, 0, 7))
+        assert network.counters.unread_bytes == 350_001
+        for channel in (*channels, stranger):
+            channel.wire.close()
+        await until(lambda: not network.connected())
+        assert network.counters.unread_bytes == 0
+
+
+async def test_half_a_frame_is_unread_until_the_rest_of_it_comes() -> None:
+    got = trio.Event()
+
+    async def whole(stream: Stream) -> None:
+        reader = FrameReader(stream, frame_max_bytes=1 << 20)
+        assert await reader.receive() == bytes(150_000)
+        got.set()
+        await reader.receive()
+
+    async with victim(NetworkLimits(unread_per_connection_max_bytes=300_000, unread_max_bytes=500_000)) as network:
+        network.set_handler("/whole/1", whole)
+        channels = [await secured(network) for _ in range(3)]
+        words = encode_frames([bytes(150_000)])
+        for channel in channels:
+            await channel.write(negotiate(1, "/whole/1"))
+            await read_until(channel, b"/whole/1")
+            await channel.write(frame(DATA, 0, 1, 140_000, words[:140_000]))
+        await until(lambda: network.counters.unread_bytes > 3 * 139_000)
+        await channels[0].write(frame(DATA, 0, 1, len(words) - 140_000, words[140_000:]))
+        await got.wait()
+        await until(lambda: network.counters.unread_bytes < 3 * 139_000)
+        for stream_id in (3, 5):
+            await channels[1].write(negotiate(stream_id, "/whole/1"))
+            await read_until(channels[1], b"/whole/1")
+            with contextlib.suppress(WireError):
+                await channels[1].write(frame(DATA, 0, stream_id, 100_000, words[:100_000]))
+        with trio.fail_after(10):
+            await until_closed(channels[1].wire)
+        assert network.statistics().refused["unread"] == 1
+        for channel in channels:
+            channel.wire.close()
+        await until(lambda: not network.connected())
+        assert network.counters.unread_bytes == 0
+
+
+async def test_of_all_addresses_so_many_sockets_a_minute_are_heard_and_what_one_may_not_is_not_counted() -> None:
+    limits = NetworkLimits(handshakes_per_address_per_minute=3, handshakes_per_minute=6)
+    async with victim(limits) as network:
+        for _ in range(9):
+            await (await dial(network)).aclose()
+        await until(lambda: network.statistics().refused.get("handshakes-per-address") == 6)
+        for number in range(3):
+            channel = await secured(network, local_address=f"127.0.0.{10 + number}")
+            channel.wire.close()
+        await (await dial(network, local_address="127.0.0.20")).aclose()
+        await until(lambda: network.statistics().refused.get("handshakes") == 1)
+        assert network.statistics().refused["handshakes-per-address"] == 6
 
 
 async def test_four_hundred_half_open_sockets_of_one_address_do_not_keep_others_out() -> None:

@@ -11,8 +11,8 @@ import pytest
 import trio
 import trio.testing
 from p2pmem_jobs import SystemClock
-from p2pmem_protocol.hello import Greeting, Speakers
-from p2pmem_protocol.names import Address, network_id
+from p2pmem_protocol.hello import Greeting, Speaker, Speakers
+from p2pmem_protocol.names import Address, GraphId, network_id
 
 from p2pmem.net import sessions as sessions_module
 from p2pmem.net.framing import FrameReader
@@ -21,6 +21,7 @@ from p2pmem.net.seam import PeerId, Stream
 from p2pmem.net.sessions import Session, Sessions
 
 PEER = PeerId("12D3KooWBo")
+NOBODY = Speakers(())
 NETWORK = network_id("sessions")
 
 
@@ -44,25 +45,33 @@ class Served:
             self.at_once -= 1
 
 
-def make_sessions(serve: Served, limits: PeerLimits | None = None) -> Sessions:
-    nothing: Any = SimpleNamespace(peer_id=PeerId("12D3KooWAda"), address_of=lambda peer: f"/ip4/{peer}/tcp/4001")
+def make_sessions(
+    serve: Served, limits: PeerLimits | None = None, membership: Any = None, clock: Any = None
+) -> Sessions:
+    refused: list[tuple[str, str, PeerId]] = []
+    nothing: Any = SimpleNamespace(
+        peer_id=PeerId("12D3KooWAda"),
+        address_of=lambda peer: f"/ip4/{peer}/tcp/4001",
+        refuse=lambda *told: refused.append(told),
+        refused=refused,
+    )
     return Sessions(
         network=nothing,
         network_id=NETWORK,
-        membership=nothing,
+        membership=membership or Rosters(0, frozenset()),
         papers=nothing,
-        clock=SystemClock(),
+        clock=clock or SystemClock(),
         serve=serve,
         penalise=lambda peer, refused: None,
         limits=limits,
     )
 
 
-async def hold(sessions: Sessions) -> None:
+async def hold(sessions: Sessions, speakers: Speakers = NOBODY) -> None:
     """What happens once hello is done on a stream that the peer opened."""
     stream = cast("Stream", SimpleNamespace(peer=PEER))
     greeting = Greeting.ours(NETWORK, 0)
-    await sessions._hold(stream, cast("FrameReader", None), greeting, Speakers(()), opened_by_us=False)
+    await sessions._hold(stream, cast("FrameReader", None), greeting, speakers, opened_by_us=False)
 
 
 async def test_of_many_streams_that_one_peer_opens_at_once_one_is_served(caplog: pytest.LogCaptureFixture) -> None:
@@ -107,6 +116,7 @@ async def test_of_strangers_so_many_hellos_a_minute_are_heard_and_of_each_known_
         return len(heard) - before
 
     assert await say("192.0.2.1", 10) == 3
+    assert cast("Any", sessions._network).refused == [("hello.refused", "hellos", "192.0.2.1")] * 7, "and it is said"
     assert await say("192.0.2.2", 10) == 2, "of the five of all, which the first did not use up with what was not heard"
     monkeypatch.setattr(sessions, "_is_listed", lambda member: True)
     for number, where in enumerate(("192.0.2.1", "192.0.2.4")):
@@ -116,3 +126,63 @@ async def test_of_strangers_so_many_hellos_a_minute_are_heard_and_of_each_known_
     assert await say("192.0.2.3", 10) == 1
     await trio.sleep(60)
     assert await say("2001:db8:1::1", 2) + await say("2001:db8:1:2::1", 2) == 3, "of one /48"
+
+
+class Rosters:
+    """Who is in which graph, what is revoked, and how often that was asked."""
+
+    def __init__(self, graphs: int, members: frozenset[Address]) -> None:
+        self.graphs = [GraphId(number.to_bytes(32)) for number in range(graphs)]
+        self.members = members
+        self.revoked: set[Address] = set()
+        self.asked = 0
+
+    def stand(self) -> object:
+        return self.members, frozenset(self.revoked)
+
+    def graphs_with_head(self) -> list[GraphId]:
+        return self.graphs
+
+    def is_member(self, graph: GraphId, agent: Address) -> bool:
+        self.asked += 1
+        return agent in self.members
+
+    def is_revoked(self, speaker: Speaker, peer: PeerId) -> bool:
+        self.asked += 1
+        return speaker.agent in self.revoked
+
+
+async def test_what_a_peer_may_is_judged_once_until_a_roster_a_revocation_or_an_end_changes_it() -> None:
+    ada, ben = (Address(bytes([number]) * 20) for number in (1, 2))
+    rosters, clock = Rosters(100, frozenset({ada, ben})), SimpleNamespace(now=1_000)
+    clock.now_ms = lambda: clock.now
+    sessions = make_sessions(Served(), membership=rosters, clock=clock)
+    speakers = Speakers((Speaker(ada, 1, 2_000), Speaker(ben, 1, 3_000)))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(hold, sessions, speakers)
+        await trio.testing.wait_all_tasks_blocked()
+        asked = rosters.asked
+        for _ in range(1_000):
+            assert sessions.member_at(PEER) == str(ada)
+            assert sessions.may_have(PEER, rosters.graphs[99])
+            assert sessions.standing_of(PEER) is not None
+        assert rosters.asked - asked <= 1_000, "nothing but whether it is listed at all, once for each standing"
+        clock.now = 1_999
+        assert sessions.member_at(PEER) == str(ada)
+        clock.now = 2_000
+        assert sessions.member_at(PEER) == str(ben), "a credential is good until its end, and not at it"
+        clock.now = 1_999
+        assert sessions.member_at(PEER) == str(ada), "a clock that was set back is believed"
+        clock.now = 2_999
+        assert sessions.may_have(PEER, rosters.graphs[0])
+        rosters.revoked.add(ben)
+        assert not sessions.may_have(PEER, rosters.graphs[0])
+        rosters.revoked.clear()
+        assert sessions.may_have(PEER, rosters.graphs[0])
+        rosters.members = frozenset({ada})
+        assert not sessions.may_have(PEER, rosters.graphs[0])
+        rosters.members = frozenset({ben})
+        assert sessions.may_have(PEER, rosters.graphs[0])
+        clock.now = 3_000
+        assert not sessions.may_have(PEER, rosters.graphs[0])
+        nursery.cancel_scope.cancel()
