@@ -4,7 +4,8 @@ A roster that takes a right away lists what still counts (rules K1, K2, K3): eve
 moment and to which the new members and roles alone would give no right. That is, of a member that is removed or
 demoted, and of every agent that acts for it, its words with its retracts, revokes and withdrawals; of an old owner, the
 retracts of others' words; and what earlier rosters listed, as long as it is in the set and still needs to be listed.
-Of a changed quorum every complete certificate is kept.
+Of a changed quorum every complete certificate is kept, beside those of the same version that are kept already: the one
+of the greatest M counts, and where it turns out to rest on a leaked key, the next one.
 
 `RemoveMember(..., keeps_words=False)` is for a key that leaked: nothing of it is listed, and no certificate that rests
 on it.
@@ -16,13 +17,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
+from p2pmem_protocol import cbor
 from p2pmem_protocol.errors import BugError, MisuseError, Reason, RefusedError, counted
 from p2pmem_protocol.graphset import GraphSet
 from p2pmem_protocol.keys import Signer
 from p2pmem_protocol.kinds import Kind
-from p2pmem_protocol.limits import CERTIFICATES_KEPT_MAX, KEPT_IDS_MAX, LABEL_CHARS_MAX, UINT32_MAX
+from p2pmem_protocol.limits import (
+    CERTIFICATES_KEPT_MAX,
+    KEPT_IDS_MAX,
+    LABEL_CHARS_MAX,
+    ROSTER_PART_BYTES_MAX,
+    UINT32_MAX,
+)
 from p2pmem_protocol.names import Address, VersionKey
 from p2pmem_protocol.records import EvidenceRecord
 from p2pmem_protocol.rights import Rights
@@ -104,6 +112,9 @@ class SetOwner:
 class Mend:
     """Signed by the root key: go on from the head as it is, above every branch of a fork."""
 
+
+CERTIFICATES_OF_VERSION_MAX: Final = 4
+"""So many of one version are kept, those of the greatest M. Where the list would be too long, fewer."""
 
 Change: TypeAlias = AddMember | RemoveMember | SetRoles | SetQuorum | SetLimits | DropCertificate | SetOwner | Mend
 
@@ -329,7 +340,7 @@ class _Listing:
 
     def fill(self, bare: Body, owner: Address) -> Body:
         """`bare` with its lists."""
-        certificates = tuple(self._certificates(bare.limits.quorum))
+        certificates = self._certificates(bare.limits.quorum)
         kept = tuple(sorted(self._kept(bare, owner)))
         if len(kept) > KEPT_IDS_MAX:
             raise MisuseError(
@@ -355,23 +366,25 @@ class _Listing:
             and rights.problem(record) is Reason.NOT_LISTED
         }
 
-    def _certificates(self, quorum: Quorum) -> Iterable[KeptCertificate]:
+    def _certificates(self, quorum: Quorum) -> tuple[KeptCertificate, ...]:
         """Complete certificates, those of the head's quorum when that changes and those that the head keeps."""
         changes = quorum != self.head.quorum
         subjects = {certificate.subject for certificate in self.head.body.certificates}
         if changes:
             subjects.update(record.subject for record in self.graph_set.records() if isinstance(record, EvidenceRecord))
-        for subject in sorted(subjects - self.dropped):
-            certificate = self._certificate(subject, changes)
-            if certificate is not None:
-                yield certificate
+        found = [self._complete(subject, changes) for subject in sorted(subjects - self.dropped)]
+        lists = (
+            tuple(it for each in found for it in each[:most]) for most in range(CERTIFICATES_OF_VERSION_MAX, 1, -1)
+        )
+        return next(filter(_fits, lists), tuple(it for each in found for it in each[:1]))
 
-    def _certificate(self, subject: VersionKey, changes: bool) -> KeptCertificate | None:
-        """Of what is complete without whom is mistrusted, that of the greatest M: a reader may ask for so much."""
+    def _complete(self, subject: VersionKey, changes: bool) -> list[KeptCertificate]:
+        """What is complete of one version without whom is mistrusted, the greatest M first: a reader may ask for so
+        much, and the others stand in for it once somebody else's key turns out to have leaked."""
         view = asset_view(self.graph_set, subject.asset, self.now_ms).version(subject)
         version, rights = self.graph_set.version(subject), self.graph_set.rights
         if view is None or view.hidden_by is not None or version is None or rights is None:
-            return None
+            return []
         barred = view.trust.barred
         trusted = [it for it in version.evidence_in_set() if it.author not in self.mistrusted]
         verdicts = [it for it in trusted if it.kind is Kind.VERDICT]
@@ -381,7 +394,14 @@ class _Listing:
         if changes and 0 < quorum.m <= len(approvals):
             ids = tuple(sorted(line.id for line in approvals[: quorum.m]))
             found.append(KeptCertificate(subject, quorum, ids))
-        return min(found, key=greatest_first, default=None)
+        return sorted(found, key=greatest_first)
+
+
+def _fits(certificates: Sequence[KeptCertificate]) -> bool:
+    """Whether members can read a roster that keeps these."""
+    if len(certificates) > CERTIFICATES_KEPT_MAX:
+        return False
+    return len(cbor.encode([it.to_value() for it in certificates])) <= ROSTER_PART_BYTES_MAX
 
 
 def _unsigned(head: Roster, body: Body, owner: Address) -> Roster:

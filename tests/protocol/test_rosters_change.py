@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from p2pmem_protocol import rosters_change
 from p2pmem_protocol.bodies import RetractMode
 from p2pmem_protocol.errors import BugError, MisuseError, Reason
 from p2pmem_protocol.heads import HeadChain
@@ -224,10 +225,10 @@ def test_b4_a_version_verified_again_under_the_new_quorum_needs_no_list() -> Non
     new = adopt(peer, SetQuorum(1))
     peer.admit(verdict("v1", ABOUT, new.quorum))
     assert level(peer) is Trust.CONSENSUS_VERIFIED
-    # Of both that are complete the one of the greatest M is kept: a reader may ask for so much.
+    # Both are complete and stay; the one of the greatest M comes first and counts: a reader may ask for so much.
     assert new.quorum.m < Q.m
-    (kept,) = adopt(peer, SetQuorum(3)).body.certificates
-    assert kept.quorum == Q
+    kept = adopt(peer, SetQuorum(3)).body.certificates
+    assert [it.quorum for it in kept] == [Q, new.quorum]
     assert explain_level(peer) == Q
 
 
@@ -239,6 +240,46 @@ def test_k3_of_two_complete_certificates_the_one_without_whom_is_mistrusted_is_k
     mistrusted = next(of_q[it] for it in new.body.certificates[0].verdicts if it in of_q)
     (kept,) = adopt(peer, RemoveMember(address(mistrusted), keeps_words=False)).body.certificates
     assert kept.quorum == new.quorum
+
+
+def test_k3_every_complete_certificate_is_kept_so_that_one_stays_when_a_key_turns_out_to_have_leaked() -> None:
+    peer = consensus()
+    of_one = adopt(peer, SetQuorum(1))
+    peer.admit(verdict("v3", ABOUT, of_one.quorum))
+    kept = adopt(peer, SetQuorum(2)).body.certificates
+    assert [it.quorum for it in kept] == [Q, of_one.quorum]
+    assert adopt(peer, AddMember(address("v4"), V)).body.certificates == kept
+    of_q = {verdict(name, ABOUT, Q).id: name for name in ("v1", "v2")}
+    leaked = next(of_q[it] for it in kept[0].verdicts if it in of_q)
+    (left,) = adopt(peer, RemoveMember(address(leaked), keeps_words=False)).body.certificates
+    assert left.quorum == of_one.quorum
+    assert explain_level(peer) == of_one.quorum
+
+
+def test_k3_so_many_certificates_of_one_version_are_kept_those_of_the_greatest_m() -> None:
+    peer = consensus()
+    quorums = [Q]
+    for number in range(rosters_change.CERTIFICATES_OF_VERSION_MAX):
+        head = adopt(peer, SetQuorum(1), AddMember(address(f"w{number}"), V))
+        peer.admit(verdict("v3", ABOUT, head.quorum))
+        quorums.append(head.quorum)
+    kept = adopt(peer, SetQuorum(2)).body.certificates
+    assert len(kept) == rosters_change.CERTIFICATES_OF_VERSION_MAX < len(quorums)
+    assert kept[0].quorum == Q
+    assert {it.quorum for it in kept} < set(quorums)
+
+
+@pytest.mark.parametrize("limit", ["CERTIFICATES_KEPT_MAX", "ROSTER_PART_BYTES_MAX"])
+def test_k3_the_lesser_certificates_go_first_where_a_list_would_be_too_long(
+    monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    peer = consensus()
+    of_one = adopt(peer, SetQuorum(1))
+    peer.admit(verdict("v3", ABOUT, of_one.quorum))
+    whole = len(plan(peer, SetQuorum(2)).body.parts.certificates)
+    monkeypatch.setattr(rosters_change, limit, 1 if limit == "CERTIFICATES_KEPT_MAX" else whole - 1)
+    (kept,) = plan(peer, SetQuorum(2)).body.certificates
+    assert kept.quorum == Q
 
 
 def test_k3_a_kept_certificate_stays_beside_the_one_that_verifies_again() -> None:
