@@ -96,7 +96,7 @@ def _standing(certificate: Certificate, name: str) -> Standing:
     head = held.head().header
     if head is None or head.id != chain.headers[-1].id:
         raise RefusedError(Reason.BAD_FIELD, f"{name} does not lead from the root key of the graph to a head")
-    return standing(certificate, Roster.join(head, chain.parts))
+    return standing(certificate, Roster.join(head, chain.parts), held.quorums_of(head.id))
 
 
 def _check_content(name: str, root: bytes) -> None:

@@ -244,10 +244,10 @@ class TrustDesk:
 
 
 def roster_file(graph: LedgerGraph) -> bytes:
-    """The head's headers and parts, as `trust check --head` reads them."""
+    """The head's parts and all headers that it descends from, as `trust check --head` reads them."""
     if graph.head is None:
         raise MisuseError(f"{graph.name} has no roster here yet: {graph.trouble}")
-    return cbor.encode(Chain(graph.headers.chain_to(graph.head.id), graph.head.body.parts).to_value())
+    return cbor.encode(Chain(graph.headers.line_to(graph.head.id), graph.head.body.parts).to_value())
 
 
 def _first(asset: AssetView, found: Sequence[VersionView], other: int | None) -> VersionView:

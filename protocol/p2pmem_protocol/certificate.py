@@ -14,7 +14,7 @@ author spoke: whoever makes it leaves out verifiers that were principals of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, unique
 from typing import Final
@@ -27,6 +27,7 @@ from p2pmem_protocol.fields import Reader
 from p2pmem_protocol.heads import HeadChain, check_child
 from p2pmem_protocol.limits import SLUG_CHARS_MAX, UINT32_MAX, VERIFIERS_MAX
 from p2pmem_protocol.names import Address, GraphName, NetworkId, VersionKey, check_slug
+from p2pmem_protocol.rights import kept_under
 from p2pmem_protocol.roster import Quorum, Roster, SignedHeader
 from p2pmem_protocol.seal import Seal, SignedSeal
 
@@ -201,17 +202,18 @@ def headers_for(chain: HeadChain, quorum: Quorum) -> tuple[SignedHeader, ...]:
     return ()
 
 
-def standing(certificate: Certificate, roster: Roster) -> Standing:
-    """How a checked certificate stands under `roster`, which the caller knows to be of the same graph's own chain."""
+def standing(certificate: Certificate, roster: Roster, named: Collection[bytes]) -> Standing:
+    """How a checked certificate stands under `roster`, which the caller knows to be of the same graph's own chain.
+
+    `named` are the quorums of the headers that it descends from (`HeadChain.quorums_of`): a list can keep a certificate
+    under one of them, and under no other (rule K3).
+    """
     if roster.header.name != certificate.graph or roster.header.network != certificate.network:
         raise MisuseError("the roster is of another context graph or network than the certificate")
     if roster.quorum.id == certificate.quorum.id:
         return Standing.CURRENT
-    kept = any(
-        each.subject == certificate.subject and each.quorum.id == certificate.quorum.id
-        for each in roster.body.certificates
-    )
-    return Standing.KEPT if kept else Standing.OUTDATED
+    kept = kept_under(roster, named).get(certificate.subject, ())
+    return Standing.KEPT if any(each.quorum.id == certificate.quorum.id for each in kept) else Standing.OUTDATED
 
 
 def _strongest_first(evidence: Evidence) -> tuple[int, bytes]:

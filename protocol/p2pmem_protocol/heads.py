@@ -77,8 +77,7 @@ class HeadChain:
     def quorums_of(self, header_id: bytes) -> frozenset[bytes]:
         """The ids of the quorums that a header and those from which it descends name, across terms, as far as they are
         held: under no other does a certificate that its roster keeps count (rule K3)."""
-        line = map(self._held.get, (header_id, *self._ancestors(header_id)))
-        return frozenset(signed.header.quorum for signed in line if signed is not None)
+        return frozenset(signed.header.quorum for signed in self.line_to(header_id))
 
     def lacks_ancestors(self, header_id: bytes) -> bool:
         """Whether a header descends from one that is not held: who joined after a root act has its term alone."""
@@ -129,6 +128,12 @@ class HeadChain:
                 return tuple(reversed(chain))
             header_id = signed.header.parent
         return ()
+
+    def line_to(self, header_id: bytes) -> tuple[SignedHeader, ...]:
+        """All headers that this one descends from, across terms, as far as they are held, and itself last: what tells
+        under which quorums its roster can keep a certificate (rule K3)."""
+        line = (*reversed(tuple(self._ancestors(header_id))), header_id)
+        return tuple(signed for signed in map(self._held.get, line) if signed is not None)
 
     def _take(self, signed: SignedHeader, checked: bool) -> bool:
         header = signed.header

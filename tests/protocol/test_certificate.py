@@ -461,17 +461,19 @@ def test_from_damaged_json_only_refusals_leave() -> None:
 
 def test_it_is_judged_against_a_newer_roster() -> None:
     it = made()
-    assert standing(it, THIRD) is Standing.CURRENT
+    named = {THIRD.quorum.id}
+    assert standing(it, THIRD, named) is Standing.CURRENT
     kept = certificate(ABOUT, Q, *approvals("v1", "v2"))
     keeping = roster(MEMBERS, 3, parent=THIRD, certificates=(kept,))
-    assert standing(it, keeping) is Standing.KEPT
-    assert standing(it, roster(MEMBERS, 3, parent=THIRD)) is Standing.OUTDATED
+    assert standing(it, keeping, named) is Standing.KEPT
+    assert standing(it, keeping, {keeping.quorum.id}) is Standing.OUTDATED, "the graph never had that quorum"
+    assert standing(it, roster(MEMBERS, 3, parent=THIRD), named) is Standing.OUTDATED
     for other in (certificate(subject("bob"), Q, *approvals("v1", "v2")), replace(kept, quorum=replace(Q, serial=9))):
-        assert standing(it, roster(MEMBERS, 3, parent=THIRD, certificates=(other,))) is Standing.OUTDATED
+        assert standing(it, roster(MEMBERS, 3, parent=THIRD, certificates=(other,)), named) is Standing.OUTDATED
     for change in ({"network": network_id("other")}, {"name": GraphName(address("root"), "other")}):
         header = replace(THIRD.header, **change)  # type: ignore[arg-type]
         with pytest.raises(MisuseError):
-            standing(it, replace(THIRD, signed=replace(THIRD.signed, header=header)))
+            standing(it, replace(THIRD, signed=replace(THIRD.signed, header=header)), named)
 
 
 def test_a_peers_report_is_enough_to_make_one() -> None:

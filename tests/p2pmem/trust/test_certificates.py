@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 from p2pmem_devnet.cluster_node import Asset
+from p2pmem_protocol import cbor
 from p2pmem_protocol.certificate import Certificate
 from p2pmem_protocol.certificate_json import to_json
 from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.join import Chain
 from p2pmem_protocol.keys import Key
 from p2pmem_protocol.roster import KeptCertificate, Quorum
 from p2pmem_protocol.rosters_change import SetLimits, next_roster
@@ -150,10 +152,12 @@ async def test_an_owner_cannot_keep_a_certificate_under_a_quorum_that_the_graph_
 
 
 async def test_a_certificate_of_an_earlier_term_counts_for_who_joins_after_a_root_act(
-    autojump_clock: MockClock,
+    autojump_clock: MockClock, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with scene() as it:
         asset = await verified(it)
+        file, head = tmp_path / "certificate", tmp_path / "roster"
+        file.write_bytes(bytes.fromhex((await it.bo.certificate(asset)).cbor))
         await it.change(MemberChange(m=3))
         await it.change(MemberChange(owner=str(it.bo.address)))
         joined = await it.cluster.add("fay")
@@ -166,3 +170,10 @@ async def test_a_certificate_of_an_earlier_term_counts_for_who_joins_after_a_roo
         await it.cluster.stop(joined)
         await it.cluster.restart(joined)
         assert joined.trust(asset) is Trust.CONSENSUS_VERIFIED
+        # and for who has nothing but files: the roster's comes with the headers of the earlier term, too
+        head.write_bytes(await joined.face.roster(it.cluster.graph))
+        assert checked(capsys, file, "--head", head)[1]["standing"] == "kept"
+        of_its_term = joined.graph.headers.chain_to(joined.graph.head_id)
+        assert joined.graph.head is not None
+        head.write_bytes(cbor.encode(Chain(of_its_term, joined.graph.head.body.parts).to_value()))
+        assert checked(capsys, file, "--head", head)[1]["standing"] == "outdated", "nothing says that it had that quorum"
