@@ -8,6 +8,7 @@ from typing import TypeAlias
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import ZERO_ADDRESS, Address, VersionKey, hex_id
+from p2pmem_protocol.records import EvidenceRecord, RetractRecord, SealedRecord
 from p2pmem_protocol.view import AssetView, VersionView, asset_view
 
 from p2pmem.face import NotFoundError
@@ -79,10 +80,27 @@ def check_one_seal(asset: AssetView, view: VersionView, reference: str) -> None:
 
 
 def reference_in(graph: LedgerGraph, key: VersionKey) -> str:
-    """A version by name, with its seal where that is not the only one of the version."""
+    """A version by name, with its seal where another one is known of that number."""
     asset = graph.set.asset(key.asset)
-    is_alone = asset is None or len(asset.numbered(key.version)) <= 1
-    return f"{key.asset}@{key.version}" if is_alone else full_reference(key)
+    others = [it for it in asset.numbered(key.version) if it.key != key] if asset is not None else []
+    return full_reference(key) if others else f"{key.asset}@{key.version}"
+
+
+def said_in(graph: LedgerGraph, item_id: bytes) -> str:
+    """What a listed id is of: of which kind, about which version, and by whom."""
+    record = graph.set.record(item_id)
+    if record is None:
+        return f"{hex_id(item_id)}, which is not held here"
+    label = graph.label_of(record.author)
+    by = f"by {record.author}{f' ({label})' if label else ''}"
+    match record:
+        case SealedRecord():
+            return f"{record.kind.word} of {full_reference(record.key)} {by}"
+        case EvidenceRecord():
+            return f"{record.decision.name.lower()} of {full_reference(record.subject)} {by}"
+        case RetractRecord():
+            return f"retract of {record.asset}@{record.version} {by}"
+    return f"{record.kind.word} {hex_id(item_id)} {by}"
 
 
 def names_seal(reference: str) -> bool:

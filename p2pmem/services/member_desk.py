@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -29,7 +30,7 @@ from p2pmem.keyring import Keyring
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.references import parse_reference
 from p2pmem.services.chain_facts import ChainFacts
-from p2pmem.services.finding import reference_in
+from p2pmem.services.finding import reference_in, said_in
 from p2pmem.services.foreseeing import Foreseen, foresee
 from p2pmem.services.membership import Founding, Membership
 from p2pmem.services.telling_changes import asked_for, bounded, differences
@@ -61,7 +62,8 @@ class MemberDesk:
         """What `change` would do, which `plan` was made of."""
         now_ms = self._clock.now_ms()
         foreseen = list(islice(foresee(graph, plan, now_ms), TRUST_CHANGES_MAX + 1))
-        other, more = bounded(differences(plan.head.body, plan.body, plan.head.header.owner, plan.owner))
+        before, owner_before = plan.head.body, plan.head.header.owner
+        other, more = bounded(differences(before, plan.body, owner_before, plan.owner, partial(said_in, graph)))
         notes = (*plan.notes, *more)
         if len(foreseen) > TRUST_CHANGES_MAX:
             notes = (*notes, f"more than {TRUST_CHANGES_MAX} versions would stand otherwise; the first are listed")

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from p2pmem_protocol.errors import lasting
-from p2pmem_protocol.names import Address, VersionKey
+from p2pmem_protocol.names import Address, VersionKey, hex_id
 from p2pmem_protocol.roster import Access, Body, Limits, Member, Quorum, Quotas
 
 from p2pmem.face import ChangePreview, Difference, LimitsChange, MemberChange, NewMember
@@ -22,6 +22,8 @@ _Words: TypeAlias = Callable[[Any], Iterator[str]]
 
 DIFFERENCES_MAX: Final = 1_000
 """A preview names so many at most."""
+KEPT_NAMED_MAX: Final = 200
+_LISTED: Final = "listed: it counts without a role"
 
 
 def asked_for(change: MemberChange) -> tuple[str, ...]:
@@ -29,14 +31,25 @@ def asked_for(change: MemberChange) -> tuple[str, ...]:
     return tuple(_asked(change, MemberChange(), _ASKED))
 
 
-def differences(before: Body | None, after: Body, owner_before: Address | None, owner: Address) -> Iterator[Difference]:
-    """What is other in a roster than in the one before it; of a first roster all that it says."""
+def differences(
+    before: Body | None,
+    after: Body,
+    owner_before: Address | None,
+    owner: Address,
+    named: Callable[[bytes], str] = hex_id,
+) -> Iterator[Difference]:
+    """What is other in a roster than in the one before it; of a first roster all that it says.
+
+    `named` tells what a listed id is of.
+    """
     if owner != owner_before:
         yield Difference("owner", str(owner_before or ""), str(owner))
     for field in fields(Body):
         old = getattr(before, field.name) if before is not None else None
         new = getattr(after, field.name)
-        if old != new:
+        if field.name == "kept":
+            yield from _kept(old or (), new, named)
+        elif old != new:
             yield from _BODY.get(field.name, _by_name(field.name))(old, new)
 
 
@@ -163,12 +176,17 @@ def _life(duration_ms: int) -> str:
     return f"{lasting(duration_ms)} ({duration_ms} ms)"
 
 
-def _kept(before: tuple[bytes, ...] | None, after: tuple[bytes, ...]) -> Iterator[Difference]:
-    old, new = set(before or ()), set(after)
-    if old - new:
-        yield Difference("listed of who lost a right, and counting no more", str(len(old - new)), "0")
-    if new - old:
-        yield Difference("listed of who loses a right, and counting on", "0", str(len(new - old)))
+def _kept(before: tuple[bytes, ...], after: tuple[bytes, ...], named: Callable[[bytes], str]) -> Iterator[Difference]:
+    """What is listed of who has no right to it: so many by name, so that they hide nothing else, and the others in
+    number. One that is listed no more may count all the same, by a right."""
+    for these, was, now in (
+        (set(before) - set(after), _LISTED, "not listed"),
+        (set(after) - set(before), "not listed", _LISTED),
+    ):
+        for line in sorted(map(named, sorted(these)[:KEPT_NAMED_MAX])):
+            yield Difference(line, was, now)
+        if len(these) > KEPT_NAMED_MAX:
+            yield Difference(f"and {len(these) - KEPT_NAMED_MAX} more", was, now)
 
 
 def _certificates(before: tuple[Any, ...] | None, after: tuple[Any, ...]) -> Iterator[Difference]:
@@ -191,7 +209,6 @@ def _by_subject(certificates: tuple[Any, ...]) -> dict[VersionKey, list[Any]]:
 _BODY: Final[dict[str, Callable[[Any, Any], Iterator[Difference]]]] = {
     "members": _members,
     "limits": _limits,
-    "kept": _kept,
     "certificates": _certificates,
 }
 _NAMES: Final = {

@@ -13,7 +13,15 @@ from trio.testing import MockClock
 
 from p2pmem.cli.views_trust import show_prepared_change, show_preview
 from p2pmem.face import ChangePreview, Difference, LimitsChange, MemberChange, NewGraph, NewMember, SignRequest
-from p2pmem.services.telling_changes import DIFFERENCES_MAX, asked_for, bounded, differences, lines_of
+from p2pmem.references import full_reference
+from p2pmem.services.telling_changes import (
+    DIFFERENCES_MAX,
+    KEPT_NAMED_MAX,
+    asked_for,
+    bounded,
+    differences,
+    lines_of,
+)
 from tests.p2pmem.trust.scene import scene
 from tests.p2pmem.trust.test_preparing import listed, with_approver
 from tests.p2pmem.trust.test_wallets import Wallet, with_wallet
@@ -75,7 +83,7 @@ OTHER_BODY: Final[dict[str, tuple[Any, str]]] = {
         f"member {BEN}: none now, reader, called 'Ben' then",
     ),
     "limits": (replace(BODY.limits, acks_min=7), "others that must hold what is published: 0 now, 7 then"),
-    "kept": ((b"k" * 32, b"l" * 32), "counting on: 0 now, 2 then"),
+    "kept": ((b"k" * 32, b"l" * 32), f"0x{'6b' * 32}: not listed now, listed: it counts without a role then"),
     "certificates": ((CERTIFICATE,), f"{BEN}/trial@4:0x{'73' * 32} kept as verified: none now, 1 of 1: {ANN} then"),
 }
 OTHER_LIMITS: Final[dict[str, tuple[Any, str]]] = {
@@ -136,6 +144,35 @@ def test_no_more_is_told_than_a_person_reads() -> None:
     said, more = bounded(differences(None, Body(crowd, Limits(Access.GATED, Quorum(GRAPH, 0, 0, ()))), None, ANN))
     assert len(said) == DIFFERENCES_MAX
     assert "the first are listed" in more[0]
+
+
+def test_what_is_listed_is_named_and_hides_nothing_else_by_being_much() -> None:
+    many = tuple(number.to_bytes(32) for number in range(KEPT_NAMED_MAX + 5))
+    before, after = replace(BODY, kept=many[:2]), replace(BODY, kept=many[2:], certificates=(CERTIFICATE,))
+    found = {it.what: (it.before, it.after) for it in differences(before, after, ANN, ANN, lambda it: f"no. {it[-1]}")}
+    assert found["no. 1"][1] == found["no. 2"][0] == "not listed"
+    assert found["and 3 more"] == found["no. 2"]
+    assert len(found) == 2 + KEPT_NAMED_MAX + 1 + 1
+    assert any("kept as verified" in what for what in found)
+
+
+async def test_what_still_counts_of_who_loses_a_right_is_named(autojump_clock: MockClock) -> None:
+    async with scene() as it:
+        asset, _ = await it.proposed()
+        mine = await it.bo.share("ex:a ex:b ex:c .")
+        await it.bo.endorse(asset)
+        await it.cluster.settled()
+        removed = MemberChange(remove=(str(it.bo.address),))
+        preview = await it.ada.face.preview_members(it.cluster.graph, removed)
+        listed_now = [each.what for each in preview.differences if each.before == "not listed"]
+        assert listed_now == [
+            f"endorse of {full_reference(asset.key)} by {it.bo.address} (bo)",
+            f"share of {full_reference(mine.key)} by {it.bo.address} (bo)",
+        ]
+        await it.change(removed)
+        again = MemberChange(set=(listed(it.bo, "writer", "endorser"),))
+        preview = await it.ada.face.preview_members(it.cluster.graph, again)
+        assert len([each for each in preview.differences if each.after == "not listed"]) == 2
 
 
 async def test_an_approver_hides_nothing_from_the_owner_who_signs(autojump_clock: MockClock) -> None:
