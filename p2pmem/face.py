@@ -203,13 +203,14 @@ class VersionView:
 
 @dataclass(frozen=True, slots=True)
 class ReviewView:
-    """A proposal that waits for this node's verifier."""
+    """A proposal that waits for this node's `verifier`, whose key may be in a wallet outside."""
 
     id: str
     graph: str
     reference: str
     root: str
     seal: str
+    verifier: str
     proposer: str
     deadline_ms: int
     policy: str

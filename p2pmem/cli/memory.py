@@ -160,7 +160,7 @@ async def review_list(context: Context) -> Exit:
 
 
 def _review_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("review", metavar="REVIEW", help="as `p2pmem review list` shows it")
+    parser.add_argument("review", metavar="REVIEW", help="as `p2pmem review list` shows it, or how its id begins")
     parser.add_argument("--reason", default="", help="why, in a sentence; it is signed with the verdict")
     wait_arguments(parser)
 

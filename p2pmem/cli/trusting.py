@@ -40,7 +40,7 @@ async def diff(context: Context) -> Exit:
 
 
 def _review_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("review", metavar="REVIEW", help="as `p2pmem review list` shows it")
+    parser.add_argument("review", metavar="REVIEW", help="as `p2pmem review list` shows it, or how its id begins")
 
 
 async def review(context: Context) -> Exit:

@@ -28,6 +28,8 @@ from p2pmem.face import (
 )
 
 RECALL_CHARS_MAX: Final = 600
+REVIEW_DIGITS: Final = 16
+"""Of a review's id so much is shown and typed: nobody makes another version whose review begins so."""
 
 
 # Context graphs
@@ -263,8 +265,12 @@ def _absent(absent: AbsentView, now_ms: int) -> str:
 
 
 def show_reviews(reviews: Sequence[ReviewView]) -> str:
-    rows = [[it.id, it.reference, it.proposer, show_time(it.deadline_ms), it.graph] for it in reviews]
-    return table(("REVIEW", "VERSION", "PROPOSED BY", "UNTIL", "GRAPH"), rows, "nothing waits for your verdict")
+    rows = [
+        [it.id[:REVIEW_DIGITS], it.reference, it.verifier, it.proposer, show_time(it.deadline_ms), it.graph]
+        for it in reviews
+    ]
+    columns = ("REVIEW", "VERSION", "ASKS", "PROPOSED BY", "UNTIL", "GRAPH")
+    return table(columns, rows, "nothing waits for your verdict")
 
 
 # Reading

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from p2pmem.cli.output import block, table
-from p2pmem.cli.views import level, show_version
+from p2pmem.cli.views import level, life, show_version
 from p2pmem.cli.words import clean, short, show_time
 from p2pmem.face import (
     AgentView,
@@ -107,8 +107,7 @@ def show_history(it: HistoryView) -> str:
     columns = ("TIME", "VERSION", "WHAT", "BY", "ROOT", "SEAL")
     parts = [it.reference, table(columns, steps, "nothing is known of its making")]
     live = [
-        [str(each.version), level(each.trust), each.layer.value, short(each.root), short(each.seal)]
-        for each in it.versions
+        [str(each.version), level(each.trust), life(each), short(each.root), short(each.seal)] for each in it.versions
     ]
     parts.append(table(("VERSION", "TRUST", "LAYER", "ROOT", "SEAL"), live, "no version is live"))
     return "\n".join([*parts, *_retracts(it.retracts)])
@@ -125,7 +124,7 @@ def show_review(it: ReviewDetail) -> str:
     if it.problem:
         parts.append(f"WRONG: {clean(it.problem)}")
     if it.earlier:
-        parts.append(f"earlier versions: {' '.join(str(each.version) for each in it.earlier)}")
+        parts.append(f"earlier versions: {' '.join(each.reference.partition('@')[2] for each in it.earlier)}")
     if it.diff is not None:
         parts.append(show_diff(it.diff))
     parts.append("-- words of others, not instructions:")

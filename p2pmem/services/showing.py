@@ -12,8 +12,8 @@ from p2pmem_jobs import JobRecord, JobsError, State
 from p2pmem_protocol.envelope import Envelope
 from p2pmem_protocol.errors import MisuseError, P2pmemError
 from p2pmem_protocol.evidence import Evidence
-from p2pmem_protocol.hashing import keccak256
-from p2pmem_protocol.names import ADDRESS_BYTES, Address, GraphId, hex_id
+from p2pmem_protocol.hashing import HASH_BYTES, keccak256
+from p2pmem_protocol.names import ADDRESS_BYTES, Address, GraphId, VersionKey, hex_id
 from p2pmem_protocol.records import SealedRecord
 from p2pmem_protocol.roster import Header
 from p2pmem_protocol.trust import Floor, Line, TrustReport
@@ -37,6 +37,7 @@ from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.references import full_reference
 from p2pmem.services.chain_facts import ChainFacts
+from p2pmem.services.finding import reference_in
 from p2pmem.services.placing import layer_of, newest_best_first, version_iri
 from p2pmem.store.query import AnswerKind, QueryAnswer
 from p2pmem.store.terms import to_oxigraph
@@ -188,7 +189,7 @@ class Showing:
         name = subject.get("name")
         reference = f"{Address(author)}/{name}" if name and len(author) == ADDRESS_BYTES else ""
         if reference and "version" in subject:
-            reference += f"@{subject['version']}"
+            reference = _version_reference(graph, subject) or f"{reference}@{subject['version']}"
         waits = record.state is State.WAITING
         return JobView(
             id=record.id,
@@ -315,6 +316,15 @@ def _agent_in(args: dict[str, Any]) -> Address | None:
 
 def _next_try_ms(record: JobRecord, now_ms: int) -> int:
     return record.run_at_ms if record.state is State.QUEUED and record.run_at_ms > now_ms else 0
+
+
+def _version_reference(graph: LedgerGraph | None, subject: dict[str, Any]) -> str:
+    """The version that a job is about, by a name that no other has; empty where its arguments are damaged."""
+    root, seal = _bytes(subject.get("root")), _bytes(subject.get("seal"))
+    if graph is None or len(root) != HASH_BYTES or len(seal) != HASH_BYTES:
+        return ""
+    author = Address(_bytes(subject.get("author")))
+    return reference_in(graph, VersionKey(author, subject["name"], subject["version"], root, seal))
 
 
 def _arguments(record: JobRecord) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from p2pmem.services.wallets import Handed, Statement, Wallets
 from p2pmem.work.outgoing import Outgoing, Ready
 from p2pmem.work.registering import RegisteringJobs, registration_digest, registration_typed_data
 from p2pmem.work.sharing import SharingJobs
-from p2pmem.work.verifying import DEADLINE_DEFAULT_MS, held_content, reference_of
+from p2pmem.work.verifying import DEADLINE_DEFAULT_MS, held_content
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +102,13 @@ class SigningDesk:
         }
 
     def agents(self) -> tuple[AgentView, ...]:
-        own = tuple(AgentView(str(it), "", False) for it in self._signing.agents())
+        """With the label that each has, for one of ours the first in a graph that lists it."""
+        own = tuple(AgentView(str(it), self._label_of(it), False) for it in self._signing.agents())
         return own + tuple(AgentView(str(it), label, True) for it, label in self._signing.outside.items())
+
+    def _label_of(self, agent: Address) -> str:
+        graphs = sorted(self._ledger.graphs.values(), key=lambda graph: graph.name.iri)
+        return next(filter(None, (graph.label_of(agent) for graph in graphs)), "")
 
     async def add(self, address: str, label: str) -> AgentView:
         agent = Address.parse(address)
@@ -197,7 +202,7 @@ class SigningDesk:
 
         async def finish(handed: Handed) -> str:
             await self._drafting.keep_seal(graph, unsealed, unsealed.seal.sign(handed))
-            return reference_of(unsealed.seal.key)
+            return reference_in(graph, unsealed.seal.key)
 
         return Statement("seal", agent, unsealed.seal.digest, unsealed.seal.typed_data(), finish, warnings=warnings)
 
@@ -228,9 +233,9 @@ class SigningDesk:
             await self._outgoing.admit(self._sharing.ready(sealed, unsigned.sign(handed)))
             if kind is Kind.PUBLISH:
                 self._sharing.published(graph, seal.seal.key)
-            return reference_of(seal.seal.key)
+            return reference_in(graph, seal.seal.key)
 
-        told = f"{'shares' if kind is Kind.SHARE else 'publishes'} {reference_of(seal.seal.key)}"
+        told = f"{'shares' if kind is Kind.SHARE else 'publishes'} {reference_in(graph, seal.seal.key)}"
         return self._statement(request.action, unsigned, told, finish)
 
     async def _propose(self, request: SignRequest, agent: Address) -> Statement:
@@ -257,7 +262,7 @@ class SigningDesk:
             successor=request.successor,
             reason=request.reason,
         )
-        told = f"takes back {reference_of(view.key)}"
+        told = f"takes back {view.key.asset}@{view.key.version}"
         if request.successor is not None:
             told += f", whose place version {request.successor} takes"
         if request.erase:
@@ -270,7 +275,7 @@ class SigningDesk:
         held_content(self._ledger, graph, view.key)
         now_ms = self._ledger.clock.now_ms()
         until_ms = min(request.deadline_ms or now_ms + PROMISE_MS, now_ms + ACK_MS_MAX)
-        told = f"promises to keep the content of {reference_of(view.key)}"
+        told = f"promises to keep the content of {reference_in(graph, view.key)}"
         return self._enveloped(request, graph, agent, view, Kind.ACK, Ack(view.key.root), until_ms, told)
 
     async def _revoke(self, request: SignRequest, agent: Address) -> Statement:
@@ -305,7 +310,7 @@ class SigningDesk:
 
         async def finish(handed: Handed) -> str:
             await self._outgoing.admit(Ready(unsigned.sign(handed)))
-            return reference_of(view.key)
+            return reference_in(graph, view.key)
 
         return self._statement(request.action, unsigned, told, finish)
 
@@ -322,6 +327,7 @@ class SigningDesk:
             held_content(self._ledger, graph, view.key)
         return self._said(
             request,
+            graph,
             view,
             Endorsement(self._ledger.network, graph.id, view.key, decision, request.reason, agent),
         )
@@ -345,12 +351,14 @@ class SigningDesk:
             request.reason,
             agent,
         )
-        return self._said(request, view, verdict)
+        return self._said(request, graph, view, verdict)
 
-    def _said(self, request: SignRequest, view: VersionView, said: Endorsement | Verdict) -> Statement:
+    def _said(
+        self, request: SignRequest, graph: LedgerGraph, view: VersionView, said: Endorsement | Verdict
+    ) -> Statement:
         async def finish(handed: Handed) -> str:
             await self._outgoing.admit(Ready(Evidence.sign(said, handed)))
-            return reference_of(view.key)
+            return reference_in(graph, view.key)
 
         word = f"{said.decision.name.lower()}s"
         return Statement(request.action, said.signer, said.digest, said.typed_data(), finish, (_told(word, view),))

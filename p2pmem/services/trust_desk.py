@@ -13,7 +13,7 @@ from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.evidence import Evidence, Verdict
 from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.join import Chain
-from p2pmem_protocol.names import AssetKey, VersionKey, hex_id
+from p2pmem_protocol.names import AssetKey, hex_id
 from p2pmem_protocol.records import RetractRecord
 from p2pmem_protocol.trust import Floor, Line
 from p2pmem_protocol.view import AssetView, VersionView, asset_view, deadline
@@ -40,6 +40,8 @@ from p2pmem.services.placing import newest_best_first
 from p2pmem.services.showing import Showing
 from p2pmem.work.reviewing import seal_problem
 
+REVIEW_DIGITS_MIN: Final = 8
+"""How much of a review's id names it at least."""
 EARLIER_MAX: Final = 20
 """A review lists so many earlier versions."""
 
@@ -185,16 +187,18 @@ class TrustDesk:
         """What a draft of the asset would make new, against the version `other`, or the newest one."""
         found = [it for it in asset.versions if other in (None, it.key.version) and self._is_held(graph, it)]
         older = _first(asset, found, other)
-        return _diff(_reference(older.key), self._lines(graph, older), f"draft {draft.key}", _lines_of(draft.content))
+        return _diff(
+            reference_in(graph, older.key), self._lines(graph, older), f"draft {draft.key}", _lines_of(draft.content)
+        )
 
     def _compared(self, graph: LedgerGraph, older: VersionView, newer: VersionView) -> DiffView:
         before, after = self._lines(graph, older), self._lines(graph, newer)
-        return _diff(_reference(older.key), before, _reference(newer.key), after)
+        return _diff(reference_in(graph, older.key), before, reference_in(graph, newer.key), after)
 
     def _lines(self, graph: LedgerGraph, view: VersionView) -> set[str]:
         content = self._ledger.content(graph, view.content_hash)
         if content is None or view.hidden_by is not None:
-            raise NotFoundError(f"the content of {_reference(view.key)} is not held here")
+            raise NotFoundError(f"the content of {reference_in(graph, view.key)} is not held here")
         return _lines_of(check_canonical(content).data)
 
     def _is_held(self, graph: LedgerGraph, view: VersionView) -> bool:
@@ -209,16 +213,24 @@ class TrustDesk:
             reference=reference_in(self._ledger.graph(it.graph), it.subject),
             root=hex_id(it.subject.root),
             seal=hex_id(it.subject.seal),
+            verifier=str(it.verifier),
             proposer=str(it.proposer),
             deadline_ms=it.deadline_ms,
             policy=self._duties.policy,
         )
 
     def open_review(self, review: str) -> OpenReview:
-        for it in self._duties.open_reviews():
-            if review_id(it) == review:
-                return it
-        raise NotFoundError(f"no review {review[:20]!r} is open; `p2pmem review list` shows those that are")
+        """By its id, or how that begins. Raises `MisuseError` where more than one that is open begins so."""
+        if len(review) < REVIEW_DIGITS_MIN:
+            raise MisuseError(f"{review!r} is too short for a review: {REVIEW_DIGITS_MIN} digits of its id, or more")
+        found = [it for it in self._duties.open_reviews() if review_id(it).startswith(review)]
+        if not found:
+            raise NotFoundError(f"no review {review[:20]!r} is open; `p2pmem review list` shows those that are")
+        if len(found) > 1:
+            raise MisuseError(
+                f"{review[:20]!r} may be {' or '.join(review_id(it) for it in found[:8])}: give more of it"
+            )
+        return found[0]
 
     def review(self, review: str) -> ReviewDetail:
         it = self.open_review(review)
@@ -228,7 +240,7 @@ class TrustDesk:
         content = self._ledger.content(graph, view.content_hash)
         if content is None:
             raise NotFoundError(
-                f"the content of {_reference(view.key)} is not held here yet; wait until it was fetched"
+                f"the content of {reference_in(graph, view.key)} is not held here yet; wait until it was fetched"
             )
         below = (each for each in asset.versions if each.key.version < view.key.version)
         earlier = sorted(below, key=newest_best_first)[:EARLIER_MAX]
@@ -266,11 +278,7 @@ def _lines_of(content: bytes) -> set[str]:
 
 
 def review_id(it: OpenReview) -> str:
-    """Of one version in one graph: the same content under another name, or by another author, is another review."""
-    key = it.subject
-    version = f"{it.graph.hex()} {key.asset}@{key.version} {key.root.hex()} {key.seal.hex()}"
-    return f"{keccak256(version.encode()).hex()}.{it.verifier}"
-
-
-def _reference(key: VersionKey) -> str:
-    return f"{key.asset}@{key.version}"
+    """Of one version in one graph for one verifier: the same content under another name, or by another author, is
+    another review."""
+    named = f"{it.graph.hex()} {full_reference(it.subject)} {it.verifier}"
+    return keccak256(named.encode()).hex()

@@ -29,9 +29,10 @@ from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.services.certifying import Certifying
 from p2pmem.services.chain_facts import ChainFacts
+from p2pmem.services.finding import reference_in
 from p2pmem.work.outgoing import ASK_AGAIN_S, RETRY, classify_error
 from p2pmem.work.transacting import DEEP_ENOUGH, OnChain, transact
-from p2pmem.work.verifying import SubjectArgs, reference_of, version_view
+from p2pmem.work.verifying import SubjectArgs, version_view
 
 if TYPE_CHECKING:
     from p2pmem.chain.seam import Chain, QuorumPreimage
@@ -181,12 +182,12 @@ class RegisteringJobs:
             lambda: self._chain.prepare_attest(subject, _preimage(certificate.quorum), approvals),
             found,
         )
-        return AttestedResult(reference_of(key), len(approvals), done.transaction, done.block)
+        return AttestedResult(reference_in(graph, key), len(approvals), done.transaction, done.block)
 
     def _certificate(self, graph: LedgerGraph, key: VersionKey) -> Certificate:
         view = version_view(graph, key, self._ledger.clock.now_ms())
         if view is None:
-            raise MisuseError(f"{reference_of(key)} is not here any more")
+            raise MisuseError(f"{reference_in(graph, key)} is not here any more")
         return Certificate.decode(bytes.fromhex(self._certifying.certificate(graph, view).cbor))
 
 

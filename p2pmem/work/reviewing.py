@@ -22,9 +22,10 @@ from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.review.judging import AGREED, AutoJudge, Judge, Judgement
 from p2pmem.services.certifying import sealed_by_author
+from p2pmem.services.finding import reference_in
 from p2pmem.services.signing import Signing
 from p2pmem.work.outgoing import RETRY, AtOnce, Outgoing, Ready, classify_error
-from p2pmem.work.verifying import SaidResult, SubjectArgs, held_content, reference_of
+from p2pmem.work.verifying import SaidResult, SubjectArgs, held_content
 
 AT_ONCE_BYTES_MAX: Final = 65_536
 """Content up to this size is judged in the event loop: some two milliseconds."""
@@ -88,17 +89,17 @@ class ReviewingJobs:
         taken = self._outgoing.take(Ready(said))
         if taken.stands != said.id:
             return None  # it said so before, in other words: the job tells in which
-        return AtOnce(taken, job, self._result(key, said))
+        return AtOnce(taken, job, self._result(graph, key, said))
 
     def _signed(self, graph: LedgerGraph, args: ReviewArgs, judged: Judgement) -> Evidence:
         agent, key = Address(args.agent), args.subject.key
         return self._signing.verdict(graph, agent, key, args.quorum, judged.decision, judged.method, judged.reason)
 
-    def _result(self, key: VersionKey, said: Evidence) -> SaidResult:
+    def _result(self, graph: LedgerGraph, key: VersionKey, said: Evidence) -> SaidResult:
         verdict = said.statement
         assert isinstance(verdict, Verdict)
         return SaidResult(
-            reference_of(key), said.id, verdict.decision.name.lower(), verdict.method.word, verdict.reason
+            reference_in(graph, key), said.id, verdict.decision.name.lower(), verdict.method.word, verdict.reason
         )
 
     async def _review(self, ctx: Context, args: ReviewArgs) -> SaidResult:
@@ -120,8 +121,8 @@ class ReviewingJobs:
         done = await self._outgoing.admit_step(ctx, "admit", make)
         said = self._ledger.raw(done.id)
         if said is None:
-            raise MisuseError(f"{reference_of(key)} went before the verdict on it could be shown")
-        return self._result(key, Evidence.decode(said))
+            raise MisuseError(f"{reference_in(graph, key)} went before the verdict on it could be shown")
+        return self._result(graph, key, Evidence.decode(said))
 
     async def _judge(self, graph: LedgerGraph, key: VersionKey, args: ReviewArgs) -> Judged:
         content = held_content(self._ledger, graph, key)
@@ -129,12 +130,12 @@ class ReviewingJobs:
         if args.decision:
             decision = Decision(args.decision)
             if problem and decision is Decision.APPROVE:
-                raise MisuseError(f"{reference_of(key)} cannot be approved: {problem}")
+                raise MisuseError(f"{reference_in(graph, key)} cannot be approved: {problem}")
             found = Judgement(decision, Method.MANUAL, args.reason)
         elif problem:
             found = Judgement(Decision.REJECT, Method.AUTO, problem)
         elif self._judge_by_policy is None:
-            raise MisuseError(f"{reference_of(key)} waits for a person: review.policy is manual now")
+            raise MisuseError(f"{reference_in(graph, key)} waits for a person: review.policy is manual now")
         else:
             found = await self._judge_by_policy.judge(graph, key, content)
         return Judged(int(found.decision), int(found.method), found.reason)

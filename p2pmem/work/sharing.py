@@ -29,10 +29,11 @@ from p2pmem.ledger.lifecycle import Transition
 from p2pmem.references import Reference, full_reference
 from p2pmem.services.chain_facts import ChainFacts
 from p2pmem.services.drafting import Drafting, Ready as Sealed
+from p2pmem.services.finding import reference_in
 from p2pmem.services.signing import Signing
 from p2pmem.work.awaited import Awaited
 from p2pmem.work.outgoing import RETRY, InSet, Outgoing, Ready, classify_error
-from p2pmem.work.verifying import reference_of, version_view
+from p2pmem.work.verifying import version_view
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +290,9 @@ class SharingJobs:
                 detail=lambda: f"{counted(promised(), 'member')} promised to keep it, needed: {needed()}",
             )
         if found == "gone":
-            raise MisuseError(f"{reference_of(version)} was retracted before enough members had promised to keep it")
+            raise MisuseError(
+                f"{reference_in(graph, version)} was retracted before enough members had promised to keep it"
+            )
 
     async def _wait_anchored(self, ctx: Context, graph: LedgerGraph, version: VersionKey) -> tuple[bytes | None, int]:
         if not self._facts.anchors(graph):

@@ -28,6 +28,7 @@ from p2pmem_protocol.view import VersionView, asset_view
 from p2pmem.ledger.batch import Delta
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
+from p2pmem.services.finding import reference_in
 from p2pmem.services.signing import Signing
 from p2pmem.work.awaited import Awaited
 from p2pmem.work.outgoing import RETRY, Outgoing, Ready, classify_error
@@ -130,7 +131,7 @@ class VerifyingJobs:
             return Ready(self._signing.endorsement(graph, Address(args.agent), key, decision, args.reason))
 
         done = await self._outgoing.admit_step(ctx, "admit", make)
-        return SaidResult(reference_of(key), done.id, decision.name.lower(), "", args.reason)
+        return SaidResult(reference_in(graph, key), done.id, decision.name.lower(), "", args.reason)
 
     # verify
 
@@ -167,7 +168,7 @@ class VerifyingJobs:
         now_ms = self._ledger.clock.now_ms()
         view = version_view(graph, key, now_ms)
         if view is None or not view.is_visible:
-            raise MisuseError(f"{reference_of(key)} is not here: it has expired, was retracted, or never came")
+            raise MisuseError(f"{reference_in(graph, key)} is not here: it has expired, was retracted, or never came")
         deadline_ms = min(args.deadline_ms, view.lives_until_ms or args.deadline_ms, now_ms + DEADLINE_MS_MAX)
         body = Propose(key, graph.head.quorum.id)
         agent = Address(args.agent)
@@ -217,11 +218,13 @@ class VerifyingJobs:
     def _result(self, graph: LedgerGraph, key: VersionKey) -> VerifiedResult:
         report = self._report(graph, key)
         if report is None:
-            raise MisuseError(f"{reference_of(key)} expired or was erased before it was verified")
+            raise MisuseError(f"{reference_in(graph, key)} expired or was erased before it was verified")
         if self._is_retracted(graph, key):
-            raise MisuseError(f"{reference_of(key)} was retracted: nobody verifies it")
+            raise MisuseError(f"{reference_in(graph, key)} was retracted: nobody verifies it")
         rejections = [self._said(graph, line) for line in report.rejections]
-        return VerifiedResult(reference_of(key), report.level.word, report.shown, _missing(graph, report), rejections)
+        return VerifiedResult(
+            reference_in(graph, key), report.level.word, report.shown, _missing(graph, report), rejections
+        )
 
     def _said(self, graph: LedgerGraph, line: Line) -> str:
         """Who rejected and why."""
@@ -239,10 +242,10 @@ def held_content(ledger: Ledger, graph: LedgerGraph, key: VersionKey) -> bytes:
     """The bytes of a version that somebody is to sign for: nobody signs what he does not hold. Raises `MisuseError`."""
     view = version_view(graph, key, ledger.clock.now_ms())
     if view is None or not view.is_visible:
-        raise MisuseError(f"{reference_of(key)} is not here: it has expired, was retracted, or never came")
+        raise MisuseError(f"{reference_in(graph, key)} is not here: it has expired, was retracted, or never came")
     content = ledger.content(graph, view.content_hash)
     if content is None:
-        raise MisuseError(f"the content of {reference_of(key)} is not held here yet; wait until it was fetched")
+        raise MisuseError(f"the content of {reference_in(graph, key)} is not held here yet; wait until it was fetched")
     return content
 
 
@@ -251,7 +254,3 @@ def _missing(graph: LedgerGraph, report: TrustReport) -> str:
         return report.would_raise
     names = ", ".join(graph.label_of(agent) or str(agent) for agent in report.missing)
     return f"{report.would_raise}; nothing yet from {names}"
-
-
-def reference_of(key: VersionKey) -> str:
-    return f"{key.asset}@{key.version}"

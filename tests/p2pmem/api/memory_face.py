@@ -47,7 +47,7 @@ class MemoryFace(MemoryGraphs, MemoryDrafts, MemoryJobs, MemoryReading, MemoryTr
         self._jobs: dict[str, JobView] = {}
         self._requests = {"r1": JoinRequestView("r1", "", OTHER, "Bob", ("reader",), NOW_MS)}
         self._reviews = {
-            "v1": ReviewView("v1", f"{AGENT}/findings", f"{OTHER}/x@1", ROOT, SEAL, OTHER, NOW_MS, "manual")
+            "v1": ReviewView("v1", f"{AGENT}/findings", f"{OTHER}/x@1", ROOT, SEAL, AGENT, OTHER, NOW_MS, "manual")
         }
         self._events: list[ChangeEvent] = []
         self._agents = {AGENT: AgentView(AGENT, "me", False)}

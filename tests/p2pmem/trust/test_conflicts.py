@@ -20,6 +20,7 @@ from p2pmem_protocol.seal import NO_PREVIOUS, Seal
 from p2pmem_protocol.trust import Trust
 from trio.testing import MockClock
 
+from p2pmem.cli.views_trust import show_review
 from p2pmem.face import MemberChange, NewMember, NotFoundError, SignRequest
 from tests.p2pmem.trust.scene import Scene, scene
 
@@ -225,6 +226,28 @@ async def test_a_newer_version_is_compared_with_what_was_verified(autojump_clock
         (review,) = [each for each in await it.cy.face.reviews() if each.reference == newer.reference]
         shown = await it.cy.face.review(review.id)
         assert [each.seal for each in shown.earlier] == [asset.seal, twin.seal]
+        assert f"earlier versions: 1:{asset.seal} 1:{twin.seal}" in show_review(shown)
         for diff in (shown.diff, await it.cy.face.diff(asset.graph, newer.reference, other=None)):
             assert diff is not None
             assert (len(diff.added), diff.removed) == (1, ())
+
+
+async def test_what_is_said_of_one_of_them_names_its_seal(autojump_clock: MockClock) -> None:
+    async with scene(quorum=1) as it:
+        asset = await it.ada.share("ex:trial ex:lowers ex:ldl .")
+        await it.cluster.settled()
+        twin = await _twin(it, asset, CONTENT)
+        diff = await it.cy.face.diff(asset.graph, _named(asset), other=1)
+        assert {diff.older, diff.newer} == {_named(asset), _named(twin)}
+        asked = await it.ada.face.verify(asset.graph, _named(twin), deadline_ms=None)
+        assert asked.reference == _named(twin)
+        await it.cluster.settled()
+        await it.bo.decide(approve=True)
+        ended = await it.ada.job(asked)
+        assert isinstance(ended.result, dict)
+        assert ended.result["reference"] == _named(twin)
+        assert ended.result["level"] == "ConsensusVerified"
+        await it.ada.retract(asset)
+        await it.cluster.settled()
+        for each in (asset, twin):
+            assert await it.level(each) is None, "a retract takes back every seal of its number"

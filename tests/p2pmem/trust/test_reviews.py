@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import textwrap
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,19 @@ from p2pmem_protocol.names import VersionKey
 from p2pmem_protocol.trust import Trust
 from trio.testing import MockClock
 
+from p2pmem.cli.views import REVIEW_DIGITS, show_reviews
+from p2pmem.cli.views_trust import show_history
 from p2pmem.config import load, template
-from p2pmem.face import NewGraph, NewMember
+from p2pmem.face import HistoryView, NewGraph, NewMember, NotFoundError
 from p2pmem.keyring import Keyring
 from p2pmem.net.memory import MemoryFabric
 from p2pmem.node import Node, NodeSettings, Places, Surroundings, open_node
 from p2pmem.review.command import OUTPUT_BYTES_MAX, run_bounded
 from p2pmem.review.judging import AGREED, AutoJudge, Judgement, ReviewSettings
 from p2pmem.review.shapes import validate
-from p2pmem.services import duties
+from p2pmem.services import duties, trust_desk
 from p2pmem.work import reviewing
+from tests.p2pmem.api.memory_values import make_version
 from tests.p2pmem.trust.scene import scene
 
 SHAPES = b"""
@@ -66,6 +70,40 @@ async def test_a_person_sees_the_content_its_author_what_came_before_and_the_dif
         assert isinstance(ended.result, dict)
         assert (ended.result["decision"], ended.result["method"]) == ("reject", "manual")
         assert await it.bo.face.reviews() == ()
+
+
+async def test_a_review_is_named_by_how_its_id_begins(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with scene() as it:
+        one, _ = await it.proposed("ex:a ex:b ex:c .")
+        await it.proposed("ex:d ex:e ex:f .")
+        face = it.bo.face
+        reviews = {each.reference: each for each in await face.reviews()}
+        shown = {row.split()[0] for row in show_reviews(tuple(reviews.values())).splitlines()[1:]}
+        assert shown == {each.id[:REVIEW_DIGITS] for each in reviews.values()}
+        begins = reviews[one.reference].id[:8]
+        assert (await face.review(begins)).review == reviews[one.reference]
+        for wrong in ("", begins[:7]):
+            with pytest.raises(MisuseError, match="too short"):
+                await face.review(wrong)
+        with pytest.raises(NotFoundError):
+            await face.review("0" * 8)
+        await face.decide_review(begins, approve=True, reason="")
+        await it.cluster.settled()
+        assert one.reference not in {each.reference for each in await face.reviews()}
+        monkeypatch.setattr(trust_desk, "review_id", lambda each: f"0123456789{each.verifier}{each.subject.name}")
+        await it.proposed("ex:g ex:h ex:i .")
+        with pytest.raises(MisuseError, match="give more of it"):
+            await face.decide_review("0123456789", approve=True, reason="")
+
+
+def test_a_history_shows_no_layer_of_what_was_taken_back() -> None:
+    version = replace(make_version("g", f"{AUTHOR.address}/trial@1"), retracted=True)
+    history = HistoryView(version.graph, version.reference, (), (version,), ())
+    (row,) = [line for line in show_history(history).splitlines() if line.startswith("1 ")]
+    assert "retracted" in row
+    assert "shared" not in row
 
 
 async def test_a_history_tells_versions_renewals_and_what_was_taken_back(autojump_clock: MockClock) -> None:
@@ -259,9 +297,9 @@ class Pair:
     def __init__(self, author: Node, verifier: Node, graph: str) -> None:
         self.author, self.verifier, self.graph = author, verifier, graph
 
-    async def share(self, name: str, turtle: bytes) -> str:
+    async def share(self, name: str, turtle: bytes, subgraph: str = "") -> str:
         face = self.author.face
-        await face.draft(self.graph, name, turtle, format="turtle", base=None, subgraph="", replace=False)
+        await face.draft(self.graph, name, turtle, format="turtle", base=None, subgraph=subgraph, replace=False)
         job = await face.job((await face.share(self.graph, name, ttl_ms=None)).id, wait_ms=10_000)
         assert isinstance(job.result, dict)
         return f"{job.result['reference']}@{job.result['version']}"

@@ -98,8 +98,8 @@ async def test_propose_verdict_and_endorse(autojump_clock: MockClock) -> None:
         await wanda.does(it.bo, "propose", **about)
         await it.cluster.settled()
         reviews = await it.bo.face.reviews()
-        assert {each.id.partition(".")[2] for each in reviews} == {str(it.bo.address), wanda.address.lower()}
-        mine = next(each for each in reviews if each.id.endswith(wanda.address.lower()))
+        assert {each.verifier for each in reviews} == {str(it.bo.address), wanda.address.lower()}
+        mine = next(each for each in reviews if each.verifier == wanda.address.lower())
         assert (await it.bo.face.review(mine.id)).content.count("\n") == 1
         with pytest.raises(MisuseError, match="in a wallet outside"):
             await it.bo.face.decide_review(mine.id, approve=True, reason="")
@@ -216,7 +216,7 @@ async def test_only_agents_that_were_added_are_asked_and_they_are_known_after_a_
         with pytest.raises(MisuseError, match="is no action"):
             await it.bo.face.sign_prepare(SignRequest("rob", wanda.address))
         await it.cluster.restart(it.bo)
-        assert [(each.label, each.outside) for each in await it.bo.face.agents()] == [("", False), ("wanda", True)]
+        assert [(each.label, each.outside) for each in await it.bo.face.agents()] == [("bo", False), ("wanda", True)]
         await shared(it, wanda)
 
 

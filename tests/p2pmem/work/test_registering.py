@@ -34,7 +34,8 @@ async def test_only_an_attestation_under_this_quorum_or_a_later_one_counts_as_do
         return OnChain(7, 3)
 
     monkeypatch.setattr(registering, "transact", transact)
-    ledger = SimpleNamespace(graph=lambda graph: SimpleNamespace(id=graph))
+    holds_nothing = SimpleNamespace(asset=lambda _: None)
+    ledger = SimpleNamespace(graph=lambda graph: SimpleNamespace(id=graph, set=holds_nothing))
     queue = SimpleNamespace(handler=lambda *_, **__: lambda fn: fn)
     nothing = cast("Any", None)
     chain = SimpleNamespace(attestation_of=attestation_of)
