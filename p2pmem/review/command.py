@@ -10,7 +10,8 @@ chooses every IRI and literal. Never pass them to a shell, an interpreter or a t
 them reads instructions of strangers. The command is started without a shell, with an empty environment but for PATH
 and what is listed below, in `/`; its output is cut at 64 KiB, and it is killed with its children at the time limit.
 
-    P2PMEM_GRAPH  P2PMEM_AUTHOR  P2PMEM_NAME  P2PMEM_VERSION  P2PMEM_ROOT  P2PMEM_SEAL
+    P2PMEM_GRAPH    P2PMEM_SUBGRAPH (empty: none)    P2PMEM_AUTHOR    P2PMEM_NAME    P2PMEM_VERSION
+    P2PMEM_ROOT     P2PMEM_SEAL
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from typing import Final
 import trio
 from p2pmem_protocol.errors import MisuseError, OutsideError
 from p2pmem_protocol.evidence import Decision, Method
-from p2pmem_protocol.names import VersionKey, hex_id
+from p2pmem_protocol.names import hex_id
+from p2pmem_protocol.seal import Seal
 
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.review.judging import Judgement, bounded_reason
@@ -46,15 +48,16 @@ class CommandJudge:
         self._timeout_s = timeout_s
         self._slots = trio.CapacityLimiter(AT_A_TIME)
 
-    async def judge(self, graph: LedgerGraph, version: VersionKey, content: bytes) -> Judgement:
+    async def judge(self, graph: LedgerGraph, seal: Seal, content: bytes) -> Judgement:
         environment = {
             "PATH": os.environ.get("PATH", os.defpath),
             "P2PMEM_GRAPH": str(graph.name),
-            "P2PMEM_AUTHOR": str(version.author),
-            "P2PMEM_NAME": version.name,
-            "P2PMEM_VERSION": str(version.version),
-            "P2PMEM_ROOT": hex_id(version.root),
-            "P2PMEM_SEAL": hex_id(version.seal),
+            "P2PMEM_SUBGRAPH": seal.subgraph,
+            "P2PMEM_AUTHOR": str(seal.author),
+            "P2PMEM_NAME": seal.name,
+            "P2PMEM_VERSION": str(seal.version),
+            "P2PMEM_ROOT": hex_id(seal.root),
+            "P2PMEM_SEAL": hex_id(seal.digest),
         }
         async with self._slots:
             code, output = await run_bounded(self._command, content, environment, self._timeout_s)

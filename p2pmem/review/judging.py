@@ -20,7 +20,7 @@ from p2pmem_protocol.evidence import Decision, Method
 from p2pmem_protocol.limits import REASON_CHARS_MAX
 
 if TYPE_CHECKING:
-    from p2pmem_protocol.names import VersionKey
+    from p2pmem_protocol.seal import Seal
 
     from p2pmem.ledger.graph import LedgerGraph
     from p2pmem.ledger.ledger import Ledger
@@ -61,7 +61,7 @@ class Judgement:
 class Judge(Protocol):
     """Decides about content that is what was sealed."""
 
-    async def judge(self, graph: LedgerGraph, version: VersionKey, content: bytes) -> Judgement:
+    async def judge(self, graph: LedgerGraph, seal: Seal, content: bytes) -> Judgement:
         """Raises `OutsideError` when it cannot be decided now; it is tried again. Cancelled, nothing was decided."""
 
 
@@ -71,7 +71,7 @@ AGREED: Final = Judgement(Decision.APPROVE, Method.AUTO, "content, root and seal
 class AutoJudge:
     """Approves: the bytes agree with root and seal, and nobody looked at what they say."""
 
-    async def judge(self, graph: LedgerGraph, version: VersionKey, content: bytes) -> Judgement:
+    async def judge(self, graph: LedgerGraph, seal: Seal, content: bytes) -> Judgement:
         return AGREED
 
 

@@ -16,7 +16,8 @@ from typing import Final
 import trio
 from p2pmem_protocol.errors import MisuseError, OutsideError
 from p2pmem_protocol.evidence import Decision, Method
-from p2pmem_protocol.names import ZERO_ADDRESS, VersionKey, hex_id
+from p2pmem_protocol.names import ZERO_ADDRESS, hex_id
+from p2pmem_protocol.seal import Seal
 from p2pmem_protocol.view import asset_view
 
 from p2pmem.ledger.graph import LedgerGraph
@@ -42,7 +43,7 @@ class ShapesJudge:
         self._timeout_s = timeout_s
         self._slots = trio.CapacityLimiter(AT_A_TIME)
 
-    async def judge(self, graph: LedgerGraph, version: VersionKey, content: bytes) -> Judgement:
+    async def judge(self, graph: LedgerGraph, seal: Seal, content: bytes) -> Judgement:
         shapes, root = self._held_shapes(graph)
         async with self._slots:
             conforms, report = await validate(shapes, content, self._timeout_s)

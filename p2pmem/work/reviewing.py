@@ -137,7 +137,7 @@ class ReviewingJobs:
         elif self._judge_by_policy is None:
             raise MisuseError(f"{reference_in(graph, key)} waits for a person: review.policy is manual now")
         else:
-            found = await self._judge_by_policy.judge(graph, key, content)
+            found = await self._judge_by_policy.judge(graph, sealed_by_author(self._ledger, graph, key).seal, content)
         return Judged(int(found.decision), int(found.method), found.reason)
 
 

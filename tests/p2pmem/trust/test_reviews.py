@@ -14,7 +14,7 @@ import trio
 from p2pmem_devnet.cluster import Cluster, days
 from p2pmem_protocol.errors import MisuseError, OutsideError
 from p2pmem_protocol.keys import Key
-from p2pmem_protocol.names import VersionKey
+from p2pmem_protocol.seal import Seal
 from p2pmem_protocol.trust import Trust
 from trio.testing import MockClock
 
@@ -217,7 +217,7 @@ async def test_one_review_takes_one_place_however_often_its_version_is_looked_at
     opened = trio.Event()
     seen: set[str] = set()
 
-    async def judged(_judge: object, _graph: object, version: VersionKey, _content: bytes) -> Judgement:
+    async def judged(_judge: object, _graph: object, version: Seal, _content: bytes) -> Judgement:
         seen.add(version.name)
         await opened.wait()
         return AGREED
@@ -350,20 +350,23 @@ async def test_a_command_gets_the_content_and_its_words_are_signed(tmp_path: Pat
         import os, sys
         data = sys.stdin.read()
         print(os.environ["P2PMEM_NAME"], "has", data.count("\\n"), "lines", sorted(os.environ)[:1])
+        print("in", os.environ["P2PMEM_SUBGRAPH"] or "no sub-graph")
         sys.exit(1 if "spam" in data else 0)
         """,
     )
     async with AsyncExitStack() as stack:
         it = await pair(stack, ReviewSettings("exec", command=command, timeout_s=20))
-        good = await it.share("good", b"<urn:a> <urn:b> <urn:c>, <urn:d> .")
+        good = await it.share("good", b"<urn:a> <urn:b> <urn:c>, <urn:d> .", subgraph="drugs/new")
         bad = await it.share("bad", b"<urn:a> <urn:b> <urn:spam> .")
         said = await it.verified(good)
         assert said["level"] == "ConsensusVerified"
         assert said["method"] == "exec"
         assert said["reason"].startswith("good has 2 lines")
+        assert said["reason"].endswith("\nin drugs/new")
         said = await it.verified(bad)
         assert (said["level"], said["method"]) == ("Rejected", "exec")
         assert said["reason"].startswith("bad has 1 lines")
+        assert said["reason"].endswith("\nin no sub-graph")
 
 
 @pytest.mark.processes
