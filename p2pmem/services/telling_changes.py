@@ -195,7 +195,12 @@ def _certificates(before: tuple[Any, ...] | None, after: tuple[Any, ...]) -> Ite
         was, now = old.get(subject, []), new.get(subject, [])
         if was != now:
             what = f"{full_reference(subject)} kept as verified"
-            yield Difference(what, *(" and ".join(_shown("", it.quorum) for it in them) for them in (was, now)))
+            yield Difference(what, *(" and ".join(_quorums(them)) for them in (was, now)))
+
+
+def _quorums(certificates: list[Any]) -> dict[str, None]:
+    """Of several under one quorum that is told once."""
+    return {_shown("", it.quorum): None for it in certificates}
 
 
 def _by_subject(certificates: tuple[Any, ...]) -> dict[VersionKey, list[Any]]:

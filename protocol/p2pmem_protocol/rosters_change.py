@@ -23,7 +23,6 @@ from p2pmem_protocol import cbor
 from p2pmem_protocol.errors import BugError, MisuseError, Reason, RefusedError, counted
 from p2pmem_protocol.graphset import GraphSet
 from p2pmem_protocol.keys import Signer
-from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.limits import (
     CERTIFICATES_KEPT_MAX,
     KEPT_IDS_MAX,
@@ -46,7 +45,7 @@ from p2pmem_protocol.roster import (
     Roster,
     sign_roster,
 )
-from p2pmem_protocol.trust import assess, greatest_first, is_complete
+from p2pmem_protocol.trust import assess, greatest_first
 from p2pmem_protocol.view import asset_view
 
 
@@ -114,7 +113,7 @@ class Mend:
 
 
 CERTIFICATES_OF_VERSION_MAX: Final = 4
-"""So many of one version are kept, those of the greatest M. Where the list would be too long, fewer."""
+"""So many of one version are kept. Where the list would be too long, fewer."""
 
 Change: TypeAlias = AddMember | RemoveMember | SetRoles | SetQuorum | SetLimits | DropCertificate | SetOwner | Mend
 
@@ -311,7 +310,7 @@ def _notes(head: Roster, body: Body) -> tuple[str, ...]:
         notes.append(
             f"the quorum changes from {head.quorum.m} of {len(head.quorum.verifiers)} to {quorum.m} of "
             f"{len(quorum.verifiers)}; open requests to verify are made again; "
-            f"{counted(len(body.certificates), 'complete certificate')} kept"
+            f"{counted(len({it.subject for it in body.certificates}), 'version')} kept as verified"
         )
     for member in body.members:
         if Role.WRITER in member.roles and quorum.m:
@@ -379,22 +378,24 @@ class _Listing:
         return next(filter(_fits, lists), tuple(it for each in found for it in each[:1]))
 
     def _complete(self, subject: VersionKey, changes: bool) -> list[KeptCertificate]:
-        """What is complete of one version without whom is mistrusted, the greatest M first: a reader may ask for so
-        much, and the others stand in for it once somebody else's key turns out to have leaked."""
+        """What is complete of one version without whom is mistrusted. First of each quorum one, the greatest M first: a
+        reader may ask for so much. Then, in as many as it takes, the approvals beyond M. All of these stand in for one
+        another once a key turns out to have leaked: whatever approvals a list keeps, the next one may join anew.
+        """
         view = asset_view(self.graph_set, subject.asset, self.now_ms).version(subject)
         version, rights = self.graph_set.version(subject), self.graph_set.rights
         if view is None or view.hidden_by is not None or version is None or rights is None:
             return []
         barred = view.trust.barred
         trusted = [it for it in version.evidence_in_set() if it.author not in self.mistrusted]
-        verdicts = [it for it in trusted if it.kind is Kind.VERDICT]
-        found = [it for it in rights.certificates.get(subject, ()) if is_complete(it, verdicts, barred)]
-        quorum = self.head.quorum
-        approvals = assess(subject, verdicts, principals=barred, quorum=quorum).approvals
-        if changes and 0 < quorum.m <= len(approvals):
-            ids = tuple(sorted(line.id for line in approvals[: quorum.m]))
-            found.append(KeptCertificate(subject, quorum, ids))
-        return sorted(found, key=greatest_first)
+        quorums = [it.quorum for it in rights.certificates.get(subject, ())]
+        found: list[tuple[int, KeptCertificate]] = []
+        for quorum in dict.fromkeys([*quorums, self.head.quorum] if changes else quorums):
+            ids = [line.id for line in assess(subject, trusted, principals=barred, quorum=quorum).approvals]
+            for at in range(0, len(ids), quorum.m) if 0 < quorum.m <= len(ids) else ():
+                some = ids[min(at, len(ids) - quorum.m) :][: quorum.m]
+                found.append((at, KeptCertificate(subject, quorum, tuple(sorted(some)))))
+        return [it for _, it in sorted(found, key=lambda each: (each[0], greatest_first(each[1])))]
 
 
 def _fits(certificates: Sequence[KeptCertificate]) -> bool:

@@ -176,4 +176,6 @@ async def test_a_certificate_of_an_earlier_term_counts_for_who_joins_after_a_roo
         of_its_term = joined.graph.headers.chain_to(joined.graph.head_id)
         assert joined.graph.head is not None
         head.write_bytes(cbor.encode(Chain(of_its_term, joined.graph.head.body.parts).to_value()))
-        assert checked(capsys, file, "--head", head)[1]["standing"] == "outdated", "nothing says that it had that quorum"
+        assert checked(capsys, file, "--head", head)[1]["standing"] == "outdated", (
+            "nothing says that it had that quorum"
+        )

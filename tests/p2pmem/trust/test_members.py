@@ -45,7 +45,7 @@ async def test_a_change_is_told_before_it_is_made(autojump_clock: MockClock) -> 
         assert (preview.signer, preview.signs_here) == (str(it.ada.address), True)
         notes = "\n".join(preview.notes)
         assert "the quorum changes from 2 of 3 to 1 of 1" in notes
-        assert "1 complete certificate kept" in notes
+        assert "1 version kept as verified" in notes
         assert "a thing by bo needs 1 and only 0 may verify it" in notes
         assert preview.trust == (), "what is verified stays"
         assert (await view(it.ada)).head == before.head, "nothing was signed"
