@@ -8,7 +8,7 @@ from typing import TypeAlias
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import ZERO_ADDRESS, Address, VersionKey, hex_id
-from p2pmem_protocol.records import EvidenceRecord, RetractRecord, SealedRecord
+from p2pmem_protocol.records import AckRecord, EvidenceRecord, RetractRecord, SealedRecord
 from p2pmem_protocol.view import AssetView, VersionView, asset_view
 
 from p2pmem.face import NotFoundError
@@ -100,6 +100,8 @@ def said_in(graph: LedgerGraph, item_id: bytes) -> str:
             return f"{record.decision.name.lower()} of {full_reference(record.subject)} {by}"
         case RetractRecord():
             return f"retract of {record.asset}@{record.version} {by}"
+        case AckRecord():
+            return f"promise to keep the root {hex_id(record.root)} {by}"
     return f"{record.kind.word} {hex_id(item_id)} {by}"
 
 

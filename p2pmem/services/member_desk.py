@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -28,7 +27,7 @@ from p2pmem_protocol.rosters_change import (
 from p2pmem.face import ChangePreview, LimitsChange, MemberChange, NewGraph, NewMember, NotFoundError, TrustChange
 from p2pmem.keyring import Keyring
 from p2pmem.ledger.graph import LedgerGraph
-from p2pmem.references import parse_reference
+from p2pmem.references import full_reference, parse_reference
 from p2pmem.services.chain_facts import ChainFacts
 from p2pmem.services.finding import reference_in, said_in
 from p2pmem.services.foreseeing import Foreseen, foresee
@@ -37,6 +36,7 @@ from p2pmem.services.telling_changes import asked_for, bounded, differences
 
 TRUST_CHANGES_MAX: Final = 1_000
 """A preview names so many versions at most."""
+KEPT_LISTED_MAX: Final = 8
 
 
 class MemberDesk:
@@ -109,7 +109,7 @@ class MemberDesk:
             changes.append(SetQuorum(change.m))
         if change.limits is not None:
             changes.append(self._limits(graph, change.limits))
-        changes += [DropCertificate(it) for reference in change.drop for it in _kept(graph, reference)]
+        changes += [DropCertificate(_kept(graph, reference)) for reference in change.drop]
         if change.owner is not None:
             changes.append(SetOwner(Address.parse(change.owner)))
         if change.mend:
@@ -146,13 +146,22 @@ def _quotas(graph: LedgerGraph, change: LimitsChange) -> Quotas | None:
     return replace(now, **given)
 
 
-def _kept(graph: LedgerGraph, reference: str) -> Iterator[VersionKey]:
+def _kept(graph: LedgerGraph, reference: str) -> VersionKey:
+    """The one version that is named, of those that the head keeps. Without an author none is: what the owner signs is
+    about the words of an author who was named."""
     named = parse_reference(reference, ZERO_ADDRESS)
+    has_author = "/" in reference
     certificates = graph.head.body.certificates if graph.head is not None else ()
-    found = [it.subject for it in certificates if named.names(it.subject)]
+    kept = dict.fromkeys(it.subject for it in certificates)
+    found = [it for it in kept if (named.names(it) if has_author else it.name == named.key.name)]
     if not found:
         raise NotFoundError(f"{reference} is not kept as verified under an earlier quorum of {graph.name}")
-    yield from found
+    if len(found) > 1 or not has_author:
+        listed = " or ".join(map(full_reference, found[:KEPT_LISTED_MAX]))
+        raise MisuseError(
+            f"{reference!r} does not name one version with its author. Name the one that you mean: {listed}"
+        )
+    return found[0]
 
 
 def founding_of(new: NewGraph, now_ms: int, label: str, chain: int = 0, contract: Address | None = None) -> Founding:

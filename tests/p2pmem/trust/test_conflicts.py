@@ -251,3 +251,20 @@ async def test_what_is_said_of_one_of_them_names_its_seal(autojump_clock: MockCl
         await it.cluster.settled()
         for each in (asset, twin):
             assert await it.level(each) is None, "a retract takes back every seal of its number"
+
+
+async def test_the_owner_stops_keeping_the_one_that_he_names(autojump_clock: MockClock) -> None:
+    async with scene(quorum=1) as it:
+        asset = await _verified(it)
+        twin = await _twin(it, asset, SUBGRAPH)
+        for verifier in (it.bo, it.cy):
+            assert await it.offered(it.verdict(verifier, twin).encode()) == {None}
+        await it.change(MemberChange(m=2))
+        for name in (asset.reference, f"{asset.author}/{asset.name}", asset.name, f"{asset.name}:{twin.seal}"):
+            with pytest.raises(MisuseError) as refused:
+                await it.change(MemberChange(drop=(name,)))
+            if ":" not in name:
+                assert {_named(asset), _named(twin)} <= set(str(refused.value).split())
+        await it.change(MemberChange(drop=(_named(twin, 8),)))
+        assert await it.level(asset) is Trust.CONSENSUS_VERIFIED
+        assert await it.level(twin) is Trust.SELF_ATTESTED
