@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from p2pmem_protocol import cbor
+from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.limits import CONTENT_BYTES_MAX
 from p2pmem_protocol.names import Address, AssetKey, GraphId, NetworkId
 from p2pmem_protocol.seal import SignedSeal
@@ -23,8 +24,7 @@ _OWN_COLUMNS: Final = "graph, agent, name, version, root, seal, content_hash, se
 class Draft:
     """Working memory: canonical content that one agent has not shared yet.
 
-    `seal` is what was last sealed and `sealed_hash` the hash of the content it was made over: when that is not the hash
-    of `content`, the draft was edited after sealing.
+    `seal` is what was last sealed and `sealed_hash` the hash of the content it was made over.
     """
 
     graph: GraphId
@@ -39,6 +39,13 @@ class Draft:
     @property
     def key(self) -> AssetKey:
         return AssetKey(self.agent, self.name)
+
+    @property
+    def edited(self) -> bool:
+        """Whether it was edited after it was sealed: its content, or the sub-graph that it is to stand in."""
+        if self.seal is None:
+            return False
+        return self.sealed_hash != keccak256(self.content) or self.seal.seal.subgraph != self.subgraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +106,8 @@ def delete_draft(connection: sqlite3.Connection, graph: GraphId, key: AssetKey) 
 def delete_draft_of(connection: sqlite3.Connection, draft: Draft) -> None:
     """Delete a draft if it still says the same."""
     connection.execute(
-        "DELETE FROM draft WHERE graph = ? AND agent = ? AND name = ? AND content = ?",
-        (draft.graph, draft.agent, draft.name, draft.content),
+        "DELETE FROM draft WHERE graph = ? AND agent = ? AND name = ? AND content = ? AND subgraph = ?",
+        (draft.graph, draft.agent, draft.name, draft.content, draft.subgraph),
     )
 
 

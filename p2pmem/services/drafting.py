@@ -9,7 +9,6 @@ from typing import Final
 from p2pmem_jobs import Blocking
 from p2pmem_protocol.content import Content, check_canonical, content_of_lines, union
 from p2pmem_protocol.errors import MisuseError, RefusedError
-from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.names import Address, AssetKey, GraphId, check_name, check_subgraph
 from p2pmem_protocol.seal import Seal, SignedSeal
 from p2pmem_protocol.view import asset_view
@@ -178,12 +177,16 @@ class Drafting:
         return found
 
     async def seal(self, graph: LedgerGraph, key: AssetKey) -> Draft:
-        """Seal a draft as it stands. Sealed and unchanged: the same seal again."""
+        """Seal a draft as it stands. Sealed, unchanged and still the next version: the same seal again."""
         draft = self._draft(graph, key)
-        if draft.seal is not None and draft.sealed_hash == keccak256(draft.content):
+        if draft.seal is not None and not draft.edited and self._is_next(graph, key, draft.seal.seal):
             return draft
         unsealed = await self.unsealed(graph, key)
         return await self.keep_seal(graph, unsealed, self._signing.sign_seal(unsealed.seal))
+
+    def _is_next(self, graph: LedgerGraph, key: AssetKey, seal: Seal) -> bool:
+        """Whether a seal follows the newest version that is known: another node of the agent may have let one go."""
+        return self.previous(graph, key) == Previous(seal.version - 1, seal.previous)
 
     def _draft(self, graph: LedgerGraph, key: AssetKey) -> Draft:
         draft = self.get(graph.id, key)
@@ -202,7 +205,8 @@ class Drafting:
         """Keep a signed seal with its draft. Raises `MisuseError` when draft or latest version are others by now."""
         key = unsealed.draft.key
         draft = self._draft(graph, key)
-        if draft.content != unsealed.draft.content or self.previous(graph, key).root != unsealed.seal.previous:
+        is_same = (draft.content, draft.subgraph) == (unsealed.draft.content, unsealed.draft.subgraph)
+        if not is_same or not self._is_next(graph, key, unsealed.seal):
             raise DraftEditedError(f"the draft {key.name!r} has changed since its seal was made; seal it again")
         sealed = replace(draft, seal=signed, sealed_hash=unsealed.content_hash, updated_ms=self._ledger.clock.now_ms())
         batch = Batch(sealed.updated_ms, SELF)
@@ -220,7 +224,7 @@ class Drafting:
         draft = self.get(graph.id, key)
         if draft is None:
             return await self.ready_again(graph, key)
-        if draft.seal is not None and draft.sealed_hash != keccak256(draft.content):
+        if draft.edited:
             raise DraftEditedError(
                 f"the draft {key.name!r} was edited after it was sealed; seal it again with `p2pmem seal`"
             )

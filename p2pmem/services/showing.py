@@ -12,7 +12,7 @@ from p2pmem_jobs import JobRecord, JobsError, State
 from p2pmem_protocol.envelope import Envelope
 from p2pmem_protocol.errors import MisuseError, P2pmemError
 from p2pmem_protocol.evidence import Evidence
-from p2pmem_protocol.hashing import HASH_BYTES, keccak256
+from p2pmem_protocol.hashing import HASH_BYTES
 from p2pmem_protocol.names import ADDRESS_BYTES, Address, GraphId, VersionKey, hex_id
 from p2pmem_protocol.records import SealedRecord
 from p2pmem_protocol.roster import Header
@@ -107,7 +107,7 @@ class Showing:
             subgraph=draft.subgraph,
             statements=draft.content.count(b"\n"),
             sealed=seal is not None,
-            edited=seal is not None and draft.sealed_hash != keccak256(draft.content),
+            edited=draft.edited,
             version=seal.version if seal else 0,
             root=hex_id(seal.root) if seal else "",
             updated_ms=draft.updated_ms,

@@ -137,6 +137,30 @@ async def test_a_draft_edited_after_sealing_is_not_shared_under_the_old_seal(clu
     assert bo.sees(asset)
 
 
+async def test_a_draft_put_into_another_sub_graph_after_sealing_is_not_shared_under_the_old_seal(
+    cluster: Cluster,
+) -> None:
+    ada, bo, *_ = cluster.nodes
+    name, data = await ada.draft("ex:a ex:b ex:c ."), b"<urn:a> <urn:b> <urn:c> ."
+
+    async def draft(subgraph: str) -> None:
+        await ada.face.draft(cluster.graph, name, data, format="turtle", base=None, subgraph=subgraph, replace=True)
+
+    await ada.call(lambda: draft("here"))
+    await ada.call(lambda: ada.face.seal(cluster.graph, name))
+    await ada.call(lambda: draft("there"))
+    (shown,) = await ada.face.drafts(cluster.graph)
+    assert (shown.subgraph, shown.edited) == ("there", True)
+    with pytest.raises(DraftEditedError, match="edited after it was sealed"):
+        await ada.share(name=name)
+    await ada.call(lambda: ada.face.seal(cluster.graph, name))
+    asset = await ada.share(name=name)
+    await cluster.settled()
+    view = bo.view(asset)
+    assert view is not None
+    assert view.subgraph == "there"
+
+
 async def test_a_name_is_enough_to_read_what_became_of_it_where_only_one_author_has_it(cluster: Cluster) -> None:
     ada, bo, *_ = cluster.nodes
     asset = await ada.share("ex:a ex:b ex:c .")

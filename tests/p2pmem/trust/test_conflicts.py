@@ -15,7 +15,7 @@ from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.keys import Key
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.limits import DAY_MS
-from p2pmem_protocol.names import hex_id
+from p2pmem_protocol.names import GraphId, hex_id
 from p2pmem_protocol.seal import NO_PREVIOUS, Seal
 from p2pmem_protocol.trust import Trust
 from trio.testing import MockClock
@@ -49,14 +49,21 @@ async def _twin(it: Scene, asset: Asset, kind: str) -> Asset:
         for sub, each in _others(kind, content)
     )
     seal, content = next((seal, of) for seal, of in seals if hex_id(seal.digest) < asset.seal)
-    body = Sealed(seal.sign(it.ada.key), ContentRef.of(content.data))
-    first = Unsigned(graph.network, graph.id, Kind.SHARE, it.ada.address, None, 1, now_ms, now_ms + DAY_MS, body)
+    first = _unsigned(it, seal, content)
     # renewed more than once: what is shown of a version does not hang on the id of a share
     for earlier in range(4):
         share = replace(first, issued_at_ms=now_ms - earlier).sign(it.ada.key)
         assert await it.offered(share.encode()) == {None}
     await it.cluster.settled()
     return replace(asset, root=hex_id(seal.root), seal=hex_id(seal.digest))
+
+
+def _unsigned(it: Scene, seal: Seal, content: Content) -> Unsigned:
+    """A share as another node of ada would make it."""
+    body, now_ms = Sealed(seal.sign(it.ada.key), ContentRef.of(content.data)), it.ada.clock.now_ms()
+    return Unsigned(
+        seal.network, GraphId(seal.graph), Kind.SHARE, it.ada.address, None, 1, now_ms, now_ms + DAY_MS, body
+    )
 
 
 def _named(asset: Asset, digits: int = 64) -> str:
@@ -268,3 +275,24 @@ async def test_the_owner_stops_keeping_the_one_that_he_names(autojump_clock: Moc
         await it.change(MemberChange(drop=(_named(twin, 8),)))
         assert await it.level(asset) is Trust.CONSENSUS_VERIFIED
         assert await it.level(twin) is Trust.SELF_ATTESTED
+
+
+async def test_what_another_node_of_the_author_let_go_meanwhile_leads_to_the_next_version(
+    autojump_clock: MockClock,
+) -> None:
+    async with scene() as it:
+        face, graph = it.ada.face, it.ada.graph
+        name = await it.ada.draft("ex:trial ex:lowers ex:ldl .")
+        first = await face.seal(it.cluster.graph, name)
+        assert first.version == 1
+        (_, other) = next(_others(CONTENT, check_canonical(b"<urn:a> <urn:b> <urn:c> .\n")))
+        seal = Seal(graph.network, graph.id, "", name, 1, other.root, other.line_count, NO_PREVIOUS, it.ada.address)
+        assert await it.offered(_unsigned(it, seal, other).sign(it.ada.key).encode()) == {None}
+        with pytest.raises(MisuseError, match="seal the next version"):
+            await it.ada.share(name=name)
+        again = await face.seal(it.cluster.graph, name)
+        assert again.version == 2
+        asset = await it.ada.share(name=name)
+        view = await it.agreed(asset)
+        assert view is not None
+        assert (view.key.version, view.previous, view.conflict) == (2, other.root, False)
