@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.evidence import Endorse
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import ZERO_ADDRESS, Address, VersionKey, hex_id
 from p2pmem_protocol.records import AckRecord, EvidenceRecord, RetractRecord, SealedRecord
@@ -119,16 +120,23 @@ def _listed(versions: Iterable[VersionView]) -> str:
 
 
 def endorsed_by(graph: LedgerGraph, asset: AssetView, view: VersionView, agent: Address, reference: str) -> VersionView:
-    """Of seals in conflict the one that `agent` endorsed, for taking that back; `view` where it endorsed none, or where
-    `reference` says which."""
+    """Of seals in conflict the one that `agent` endorses, for taking that back; `view` where it endorses none, or where
+    `reference` says which. Raises `MisuseError` where it endorses several and `reference` does not say which."""
     if names_seal(reference):
         return view
-    for it in asset.versions:
-        version = graph.set.version(it.key) if it.key.version == view.key.version else None
-        said = version.evidence_in_set() if version is not None else ()
-        if any(each.kind is Kind.ENDORSE and each.author == agent for each in said):
-            return it
-    return view
+    found = [it for it in asset.versions if it.key.version == view.key.version and _endorses(graph, it.key, agent)]
+    if len(found) > 1:
+        raise MisuseError(
+            f"{agent} endorses {len(found)} seals of that version. Name the one that you mean: {_listed(found)}"
+        )
+    return found[0] if found else view
+
+
+def _endorses(graph: LedgerGraph, key: VersionKey, agent: Address) -> bool:
+    version = graph.set.version(key)
+    said = version.evidence_in_set() if version is not None else ()
+    decisions = {it.decision for it in said if it.kind is Kind.ENDORSE and it.author == agent}
+    return decisions == {Endorse.ENDORSE}
 
 
 def _choose(asset: AssetView, number: int | None, seal: str = "") -> VersionView | None:

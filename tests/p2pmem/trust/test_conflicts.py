@@ -296,3 +296,21 @@ async def test_what_another_node_of_the_author_let_go_meanwhile_leads_to_the_nex
         view = await it.agreed(asset)
         assert view is not None
         assert (view.key.version, view.previous, view.conflict) == (2, other.root, False)
+
+
+async def test_who_endorsed_both_of_them_takes_back_the_one_that_he_names_and_then_the_other(
+    autojump_clock: MockClock,
+) -> None:
+    async with scene() as it:
+        asset, _ = await it.proposed()
+        await it.bo.endorse(asset)
+        twin = await _twin(it, asset, SUBGRAPH)
+        face, graph = it.bo.face, asset.graph
+        await it.bo.job(await face.endorse(graph, _named(twin), reason="", withdraw=False))
+        with pytest.raises(MisuseError, match="endorses 2 seals"):
+            await it.bo.endorse(asset, withdraw=True)
+        await it.bo.job(await face.endorse(graph, _named(twin), reason="", withdraw=True))
+        assert await it.level(asset) is Trust.ENDORSED
+        assert await it.level(twin) is Trust.SELF_ATTESTED
+        await it.bo.endorse(asset, withdraw=True)
+        assert await it.level(asset) is Trust.SELF_ATTESTED
