@@ -7,7 +7,7 @@ import copy
 import itertools
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from typing import Any
 
@@ -39,6 +39,7 @@ from tests.protocol.world import (
     reject,
     roster,
     share,
+    signer,
     subject,
     verdict,
 )
@@ -405,6 +406,15 @@ def _another() -> Certificate:
     return make(body.seal, Q, [verdict(name, about, Q) for name in ("v2", "v3")], headers_for(chain(), Q))
 
 
+def _sealed_again() -> Certificate:
+    """Of what `made` is about, sealed again in a sub-graph by its author."""
+    body = share("alice").body
+    assert isinstance(body, Sealed)
+    seal = replace(body.seal.seal, subgraph="approved").sign(signer("alice"))
+    verdicts = [verdict(name, seal.seal.key, Q) for name in ("v2", "v3")]
+    return make(seal, Q, verdicts, headers_for(chain(), Q))
+
+
 def _places(value: Any, place: tuple[Any, ...] = ()) -> Any:
     if isinstance(value, dict | list):
         for step in value if isinstance(value, dict) else range(len(value)):
@@ -425,8 +435,9 @@ def _set(value: Any, place: tuple[Any, ...], new: Any) -> None:
         _get(value, tuple(way))[last] = new
 
 
-def test_no_swap_of_whole_parts_makes_it_say_something_else() -> None:
-    one, other = made(), _another()
+@pytest.mark.parametrize("another", [_another, _sealed_again])
+def test_no_swap_of_whole_parts_makes_it_say_something_else(another: Callable[[], Certificate]) -> None:
+    one, other = made(), another()
     names = [each.name for each in fields(Certificate)]
     truths = {one.check(), other.check()}
     for count in range(1, len(names)):
