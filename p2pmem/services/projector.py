@@ -260,14 +260,17 @@ class Projector:
         return sorted({*graph.set.assets(), *self._ledger.database.read(read)})
 
     def _remember_placed(self) -> None:
-        """Which named graphs the store holds for each asset, from its own list.
+        """Which named graphs are held for each asset, from the text index's own list.
 
-        The text index holds the same ones at the same position. Its list is read where it may be: with each IRI the
-        store would keep two kilobytes of its files in memory, for good.
+        The store holds the same ones at the same position, and its list is read only where that is another: with each
+        IRI it would keep two kilobytes of its files in memory, for good. After a crash either may hold what has gone
+        from the other one already, and it has to go from both.
         """
         prefixes = {name.iri: name for name in self._ledger.database.read(_all_names)}
-        is_same = self._text.position == self._store.position
-        for graph_iri in self._text.placed() if is_same else self._store.placed():
+        held = set(self._text.placed())
+        if self._text.position != self._store.position:
+            held.update(self._store.placed())
+        for graph_iri in held:
             found = asset_of(graph_iri, prefixes)
             if found is not None:
                 name, key = found

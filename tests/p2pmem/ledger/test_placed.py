@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -74,3 +75,27 @@ async def test_what_ended_while_the_node_was_stopped_leaves_its_projections(tmp_
         await node.services.keeper.sweep()
         await node.services.projector.reached(node.ledger.position)
         assert names_in(node) == {"stays"}
+
+
+async def test_what_left_the_store_while_the_text_index_was_behind_leaves_the_index_too(tmp_path: Path) -> None:
+    clock = Clock()
+    async with open_at(tmp_path, clock) as node:
+        graph = (await node.face.found(NewGraph("placed"))).graph
+        await share(node, graph, "stays")
+        await share(node, graph, "goes")
+        await share(node, graph, "ends", ttl_ms=HOUR_MS)
+    earlier = shutil.copy(tmp_path / "text.sqlite", tmp_path / "earlier.sqlite")
+    clock.ahead_ms = 2 * HOUR_MS
+    async with open_at(tmp_path, clock) as node:
+        await node.face.retract(graph, "goes", reason="", successor=None, erase=True)
+        await node.services.keeper.sweep()
+        await node.services.projector.reached(node.ledger.position)
+        assert names_in(node) == {"stays"}
+    shutil.copy(earlier, tmp_path / "text.sqlite")
+    async with open_at(tmp_path, clock) as node:
+        await node.services.projector.reached(node.ledger.position)
+        assert names_in(node) == {"stays"}
+        await node.store.check()
+    with closing(sqlite3.connect(tmp_path / "text.sqlite")) as connection:
+        rows = connection.execute("SELECT graph_iri FROM asset").fetchall()
+    assert [iri.rpartition("/")[2] for (iri,) in rows] == ["stays"]
