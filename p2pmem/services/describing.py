@@ -56,9 +56,15 @@ class Describer:
         self.busy = trio.Lock()
         """Held while descriptions are written: whoever empties the store holds it too."""
 
+    @property
+    def position(self) -> int:
+        """Up to which position of the ledger `_meta` says what happened."""
+        return self._settled
+
     def begin(self, position: int) -> None:
-        """After a start: what happened up to `position` and is not described yet is due."""
-        self._settled = self._store.described if self._store.described <= position else 0
+        """After a start: what happened up to `position` and is not described yet is due. After a crash the store may
+        say more than the text index has: what happened since then is placed again, and described again."""
+        self._settled = min(self._store.described, position)
         self._noted = position
 
     def forget(self) -> None:

@@ -1,7 +1,8 @@
 """Keeping time: what has ended goes, at its instant and in bulk.
 
 The sweep pauses when the wall clock jumps more than five minutes against the monotonic one: a clock that is set to 2036
-by mistake must not erase a memory. Reads filter by the ledger in any case, so nothing expired is returned meanwhile.
+by mistake must not erase a memory. Reads filter by the ledger in any case, so nothing expired is returned meanwhile; a
+query, which cannot, is refused (`owes`).
 """
 
 from __future__ import annotations
@@ -58,6 +59,9 @@ class Keeper:
         self._elapsed_ms = elapsed_ms
         self._admission = admission
         self._lock = trio.Lock()
+        """Held while something is let go or deleted."""
+        self._sweeping = trio.Lock()
+        """Held by a sweep until it is on disk. A purge takes longer, and nobody who asks waits for one for nothing."""
         self._erased = trio.Event()
         self._offset_ms = self._clock_offset_ms()
         self._sweeps = self._ended = self._purged = 0
@@ -89,17 +93,24 @@ class Keeper:
         return min(ends, default=None)
 
     async def sweep(self) -> None:
-        """Let go what has ended by now, and return when that is on disk. Nothing has ended: at once."""
-        jumped = self._jumped()
-        due_ms = self.due_ms()
-        if jumped or due_ms is None or due_ms > self._ledger.clock.now_ms():
-            return
-        async with self._lock:
-            ended = await self._admission.sweep()
+        """Let go what has ended by now, and return when that is on disk. Nothing has ended: at once.
+
+        What a sweep under way took is in no set any more, and not on disk yet: it is waited for, whoever began it.
+        """
+        async with self._sweeping:
+            if self._jumped() or not self.owes():
+                return
+            async with self._lock:
+                ended = await self._admission.sweep()
         if ended:
             self._sweeps += 1
             self._ended += ended
             log.info("sweep.done", extra={"ended": ended})
+
+    def owes(self) -> bool:
+        """Whether something has ended by the wall clock and was not let go: after a sweep, because the clock jumped."""
+        due_ms = self.due_ms()
+        return due_ms is not None and due_ms <= self._ledger.clock.now_ms()
 
     async def _run_sweeps(self) -> None:
         with Listener((self._sooner,)) as listener:

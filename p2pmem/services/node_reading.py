@@ -7,6 +7,7 @@ from typing import Final
 
 import trio
 from p2pmem_protocol.content import check_canonical
+from p2pmem_protocol.errors import OutsideError
 from p2pmem_protocol.names import Address
 from p2pmem_protocol.trust import Floor, Trust
 from p2pmem_protocol.view import AssetView, VersionView, asset_view
@@ -31,9 +32,14 @@ from p2pmem.services.finding import find_readable, find_version
 from p2pmem.services.parts import Services
 from p2pmem.services.placing import floor_graphs, working_iri
 from p2pmem.services.trust_desk import TrustDesk, roster_file
+from p2pmem.store.query import StoreBehind, looks_into_graphs
 
 EVENTS_PER_READ: Final = 500
 DESCRIBED_S: Final = 10.0
+JUMPED_TEXT: Final = (
+    "the wall clock jumped by more than five minutes, and by it something has ended that a query would still find: set "
+    "the clock right, or start the node again if it is right; recall and lists leave out what has ended"
+)
 
 
 class NodeReading:
@@ -172,7 +178,11 @@ class NodeReading:
     async def query(
         self, sparql: str, *, graph: str, layer: Layer | None, min_trust: str | None, at_least: int, min_m: int = 0
     ) -> face.QueryAnswer:
-        """Over the aggregates of one floor; GRAPH sees `_meta`. What has expired is swept before it is asked."""
+        """Over the aggregates of one floor; GRAPH sees `_meta`. What has expired is swept before it is asked.
+
+        `StoreBehind` where `_meta` does not say within `DESCRIBED_S` what has happened; `OutsideError` while the clock
+        is in doubt, and something has ended by it that is not let go for that.
+        """
         s = self._s
         found = self._to_read(graph)
         floor = Floor(Trust.parse(min_trust) if min_trust else Trust.SELF_ATTESTED, min_m)
@@ -181,10 +191,12 @@ class NodeReading:
         if Layer.WORKING in layers:
             graphs.append(working_iri(found.name))
         await s.keeper.sweep()
-        if "graph" in sparql.casefold():
+        if looks_into_graphs(sparql):
             # Only a pattern inside GRAPH sees `_meta`, which else need not be brought up to date for an answer.
-            with trio.move_on_after(0 if s.projector.refusals() else DESCRIBED_S):
-                await s.projector.described(s.ledger.position)
+            await self._describe(s.ledger.position)
+            await s.keeper.sweep()  # what ended while it was waited for
+        if s.keeper.owes():
+            raise OutsideError(JUMPED_TEXT)
         s.projector.hurry()
         answer = await s.queries.query(
             sparql,
@@ -193,6 +205,15 @@ class NodeReading:
             at_least=max(at_least, s.ledger.position),
         )
         return s.showing.answer(answer, sparql)
+
+    async def _describe(self, position: int) -> None:
+        """Wait until `_meta` says what happened up to `position`. An answer without it would look complete."""
+        s = self._s
+        with trio.move_on_after(0 if s.projector.refusals() else DESCRIBED_S):
+            await s.projector.described(position)
+        described = s.projector.describer.position
+        if described < position:
+            raise StoreBehind(position, described, "what _meta says")
 
     async def changes(self, since: int) -> AsyncIterator[ChangeEvent]:
         s = self._s

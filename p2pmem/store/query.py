@@ -46,10 +46,10 @@ class QueryBusy(OutsideError):
 
 
 class StoreBehind(OutsideError):
-    """The store has not reached the position asked for. `position` is where it stands."""
+    """The store, or what it says in `_meta`, has not reached the position asked for. `position` is where it stands."""
 
-    def __init__(self, wanted: int, position: int) -> None:
-        super().__init__(f"the store is at ledger position {position}, {wanted} was asked for; ask again")
+    def __init__(self, wanted: int, position: int, what: str = "the store") -> None:
+        super().__init__(f"{what} is at ledger position {position}, {wanted} was asked for; ask again")
         self.wanted = wanted
         self.position = position
 
@@ -177,3 +177,8 @@ def screen(sparql: str) -> None:
             why = _REFUSED_WORDS.get(token["word"].upper())
             if why is not None:
                 raise QueryRefused(f"{token['word'].upper()} is not available: {why}")
+
+
+def looks_into_graphs(sparql: str) -> bool:
+    """Whether a query has a pattern inside GRAPH. An IRI, a text or a name that merely says so is none."""
+    return any((token["word"] or "").upper() == "GRAPH" for token in _TOKEN.finditer(sparql))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from p2pmem_devnet.cluster import Cluster, days, hours, minutes, seconds
 from p2pmem_devnet.cluster_node import ClusterNode
-from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.errors import MisuseError, OutsideError
 
 from p2pmem.ledger import admission, audit
 
@@ -187,10 +187,12 @@ async def test_a_clock_that_goes_to_2036_and_back_loses_nothing(cluster: Cluster
     assert await bo.versions() == [], "nothing that has ended by this clock is returned"
     assert bo.inside.services.keeper.paused
     assert any("clock jumped" in it for it in (await bo.face.status()).warnings)
+    with pytest.raises(OutsideError, match="something has ended that a query would still find"):
+        await bo.query("SELECT * { ?s ?p ?o }")
     cluster.skew(bo, days(0))
     await cluster.advance(minutes=3)
     assert not bo.inside.services.keeper.paused
-    assert len(await bo.versions()) == 20
+    assert len(await bo.versions()) == len((await bo.query("SELECT * { ?s ?p ?o }")).rows) == 20
     await cluster.settled()
 
 

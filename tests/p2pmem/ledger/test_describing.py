@@ -13,7 +13,8 @@ from p2pmem.face import NewGraph
 from p2pmem.keyring import Keyring
 from p2pmem.net.memory import MemoryFabric
 from p2pmem.node import Node, NodeSettings, open_node
-from p2pmem.services import describing
+from p2pmem.services import describing, node_reading
+from p2pmem.store.query import StoreBehind
 from tests.p2pmem.ledger.victim_node import KEY, places, surroundings
 
 STATES = """
@@ -94,3 +95,22 @@ def test_descriptions_come_in_a_quiet_while_and_wait_while_there_is_much_to_do(
             assert store.described == ledger.position
 
     trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+async def test_a_query_that_would_look_complete_without_what_meta_lacks_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_reading, "DESCRIBED_S", 0.0)
+    monkeypatch.setattr(describing, "GATHERED_S", 1e6)
+    network = MemoryFabric(seed=1).network("ada")
+    async with open_node(NodeSettings("meta"), Keyring.of(KEY), network, places(tmp_path), surroundings()) as node:
+        graph = (await node.face.found(NewGraph("meta"))).graph
+        await share(node, graph, "early")
+        at, describer = node.ledger.position, node.services.projector.describer
+        with pytest.raises(StoreBehind, match=f"what _meta says is at ledger position {describer.position}, {at} was"):
+            await states(node, graph)
+        for plain in ('SELECT * { ?s ?p "graph" }', "SELECT * { ?s <urn:graph> ?o }"):
+            answer = await node.face.query(plain, graph=graph, layer=None, min_trust=None, at_least=0)
+            assert answer.position == node.ledger.position, "it does not look there"
+        await node.services.projector.described(node.ledger.position)
+        assert await states(node, graph) == {('"early"', '"promoted"')}

@@ -1,0 +1,51 @@
+"""What has ended is let go, and who asks for that comes back when it is on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from p2pmem.face import NewGraph
+from p2pmem.ledger.batch import Batch
+from p2pmem.ledger.ledger import Ledger
+from tests.p2pmem.ledger.test_placed import Clock, open_at, share
+
+MINUTE_MS = 60_000
+
+
+async def test_who_asks_while_a_sweep_is_under_way_waits_until_it_is_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, began, goes_on = Clock(), trio.Event(), trio.Event()
+    commit = Ledger.commit
+
+    async def commit_later(ledger: Ledger, batch: Batch) -> None:
+        began.set()
+        await goes_on.wait()
+        await commit(ledger, batch)
+
+    async with open_at(tmp_path, clock) as node:
+        keeper = node.services.keeper
+        graph = (await node.face.found(NewGraph("swept"))).graph
+        await share(node, graph, "ends", ttl_ms=MINUTE_MS)
+        positions: list[int] = []
+
+        async def sweep() -> None:
+            await keeper.sweep()
+            positions.append(node.ledger.position)
+
+        monkeypatch.setattr(Ledger, "commit", commit_later)
+        at = node.ledger.position
+        clock.ahead_ms = 2 * MINUTE_MS
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sweep)
+            await began.wait()
+            nursery.start_soon(sweep)
+            await wait_all_tasks_blocked()
+            assert positions == []
+            goes_on.set()
+        assert positions == [at + 1, at + 1]
+        assert keeper.statistics().sweeps == 1
