@@ -7,6 +7,7 @@ import os
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
+from math import inf
 from typing import Any, TypeVar, overload
 from weakref import WeakValueDictionary
 
@@ -44,7 +45,7 @@ T = TypeVar("T")
 NO_RESULT: object = object()  # what is given where a person knows that a job succeeded, and nothing more
 STOP_S = 5.0  # how long what was told to stop may take to do so
 _SWEEP_BATCH = 500
-_LOOKED_AT_LEAST_EVERY_MS = 3_600_000
+_LOOKED_AT_LEAST_EVERY_S = 3_600.0
 _MAY_BE_RETRIED = frozenset({State.FAILED, State.CANCELLED})
 
 
@@ -72,6 +73,8 @@ class Queue:
         self._retention = retention or Retention()
         self._look_from_ms = self._look_at_count = 0
         """There is nothing to forget before this time, as long as fewer jobs have ended than this."""
+        self._looked_s = -inf
+        """When that was found, by the event loop's time: the wall clock may be set back by years."""
         self._crash_point = crash_point or database.crash_point
         self._handlers: dict[str, Handler[Any, Any]] = {}
         self._dispatcher: Dispatcher | None = None
@@ -511,17 +514,26 @@ class Queue:
         now_ms = self.clock.now_ms()
         first_ms = now_ms if oldest_ms is None else min(oldest_ms, now_ms)
         kept_ms = now_ms - max(self._retention.before_ms(now_ms).values())
-        self._look_from_ms = min(first_ms + kept_ms, now_ms + _LOOKED_AT_LEAST_EVERY_MS)
+        self._look_from_ms = first_ms + kept_ms
+        self._looked_s = trio.current_time()
         self._look_at_count = self._ended_here() + self._retention.ended_jobs - ended
 
     def _ended_here(self) -> int:
         """How many jobs have ended since the start."""
         return self._dispatcher.ended_count if self._dispatcher is not None else 0
 
+    def _may_forget(self) -> bool:
+        """Whether there may be something to forget by now."""
+        return (
+            self.clock.now_ms() >= self._look_from_ms
+            or self._ended_here() >= self._look_at_count
+            or trio.current_time() - self._looked_s >= _LOOKED_AT_LEAST_EVERY_S
+        )
+
     async def _sweep_now_and_then(self) -> None:
         while True:
             await trio.sleep(self._retention.sweep_every_s)
-            if self.clock.now_ms() < self._look_from_ms and self._ended_here() < self._look_at_count:
+            if not self._may_forget():
                 continue
             try:
                 await self.sweep()

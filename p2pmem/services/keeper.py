@@ -139,9 +139,10 @@ class Keeper:
     async def purge(self) -> None:
         """Delete what ended a while ago, and content that nothing names. Not while the clock is in doubt."""
         if not self._jumped():
-            self._purged_ms = self._elapsed_ms()
+            began_ms = self._elapsed_ms()
             async with self._lock:
                 self._purged += await self._admission.purge()
+            self._purged_ms = began_ms  # where it failed it is due as before
 
     def _jumped(self) -> bool:
         """Whether the wall clock has moved by itself since the last look, by more than a drift explains."""

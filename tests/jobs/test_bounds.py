@@ -18,11 +18,12 @@ from p2pmem_jobs import (
     RetryPolicy,
     State,
     TransientError,
+    TrioClock,
     recovery,
 )
 from trio.testing import MockClock
 
-from .conftest import Add, Rig, adding
+from .conftest import START_MS, Add, Rig, adding
 
 
 @pytest.mark.parametrize(
@@ -126,6 +127,20 @@ async def test_a_queue_that_has_nothing_to_forget_seldom_looks_and_forgets_in_ti
             await each.result()
         await trio.sleep(70)
         assert queue.statistics().ended == 3, "too many are not kept for longer than it takes to look"
+
+
+async def test_a_clock_that_was_years_ahead_holds_up_no_forgetting(rig: Rig, autojump_clock: MockClock) -> None:
+    retention = Retention(succeeded_s=7_200.0)
+    year_ms = 365 * 86_400_000
+    async with rig.open(adding, memory=True, retention=retention) as queue:
+        queue.clock = TrioClock(START_MS + year_ms)
+        await trio.sleep(70)
+        queue.clock = rig.clock
+        job = await queue.submit("add", Add(1, 2))
+        await job.result()
+        await trio.sleep(7_200 + 3_600)
+        with pytest.raises(NotFoundError):
+            job.record()
 
 
 async def test_the_longest_delay_that_a_policy_may_have_can_be_stored(rig: Rig, autojump_clock: MockClock) -> None:

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 import trio
+from p2pmem_protocol.errors import OutsideError
 from trio.testing import wait_all_tasks_blocked
 
 from p2pmem.face import NewGraph
+from p2pmem.ledger.admission import EXPIRED_KEPT_MS, Admission
 from p2pmem.ledger.batch import Batch
 from p2pmem.ledger.ledger import Ledger
 from tests.p2pmem.ledger.test_placed import Clock, open_at, share
@@ -49,3 +51,27 @@ async def test_who_asks_while_a_sweep_is_under_way_waits_until_it_is_on_disk(
             goes_on.set()
         assert positions == [at + 1, at + 1]
         assert keeper.statistics().sweeps == 1
+
+
+async def test_a_purge_that_failed_is_made_when_the_next_one_may_be_due(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    purge, tried = Admission.purge, list[int]()
+
+    async def purge_on_a_full_disk(admission: Admission) -> int:
+        tried.append(1)
+        if len(tried) == 1:
+            raise OutsideError("no room")
+        return await purge(admission)
+
+    async with open_at(tmp_path, Clock()) as node:
+        keeper = node.services.keeper
+        elapsed_ms = keeper._elapsed_ms() + 2 * EXPIRED_KEPT_MS
+        monkeypatch.setattr(keeper, "_elapsed_ms", lambda: elapsed_ms)
+        keeper.trust_clock()
+        monkeypatch.setattr(Admission, "purge", purge_on_a_full_disk)
+        with pytest.raises(OutsideError):
+            await keeper.purge_now_and_then()
+        await keeper.purge_now_and_then()
+        await keeper.purge_now_and_then()
+    assert len(tried) == 2, "tried again, and once it was made there is nothing to do"

@@ -221,12 +221,16 @@ async def test_the_graph_of_an_asset_is_looked_at_as_if_it_were_stored(projectio
     assert await projection.lookup(Iri("urn:b"), None, None, ["urn:g"]) == ()
 
 
-async def test_a_store_of_an_earlier_format_is_emptied_to_be_filled_again(inline: Blocking, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ended_while_it_was_emptied", [False, True])
+async def test_a_store_of_an_earlier_format_is_emptied_to_be_filled_again(
+    inline: Blocking, tmp_path: Path, ended_while_it_was_emptied: bool
+) -> None:
     async with open_projection(tmp_path / "s", inline) as projection:
         await projection.apply(7, [Placement("urn:g", SELF, FACT)])
         earlier, now = (opening.number_quad(opening._FORMAT, number) for number in (1, opening.FORMAT))
         projection._store.remove(now)
-        projection._store.add(earlier)
+        if not ended_while_it_was_emptied:
+            projection._store.add(earlier)
     async with open_projection(tmp_path / "s", inline) as projection:
         assert (projection.position, projection.statistics().assets) == (0, 0)
         assert await subjects(projection, "urn:g", SELF) == set()
