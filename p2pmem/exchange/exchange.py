@@ -376,7 +376,7 @@ class Exchange:
                 done = len(self._comparers) - len(peers)
                 asked.update(self._chance.sample(sorted(peers), min(max(AFTER_NEWS_MEMBERS - done, 0), len(peers))))
             else:
-                ring = around(self._network.peer_id, self._comparers)
+                ring = around(self._network.peer_id, self._comparers, self._clock.now_ms())
                 asked.update(itertools.islice((it for it in ring if self._sessions.may_have(it, graph)), 1))
         return {peer for peer in asked if self._comparers[peer].equal_s < self._news_s}
 

@@ -6,7 +6,8 @@ it. So from `ASKED_A_MINUTE` members on a node compares with about that many in 
 
 A pair that is equal again and again waits twice as long each time, and where something is said all the time four
 periods at most. That is enough, since some ten seconds after anything new each member asks the next one `around` the
-ring of all, so that everybody is asked by somebody. A difference that a comparison finds says that gossip loses
+ring of all, so that everybody is asked by somebody. The ring is dealt anew every few minutes: nobody stands before
+another for long who keeps something from him, or has no connection with him. A difference that a comparison finds says that gossip loses
 something: it brings all pairs back to one period.
 """
 
@@ -15,9 +16,11 @@ from __future__ import annotations
 from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Final
 
 import trio
+from p2pmem_protocol.limits import MINUTE_MS
 from p2pmem_protocol.names import GraphId
 
 from p2pmem.net.seam import PeerId
@@ -30,6 +33,8 @@ SPREAD_MAX: Final = 1.2
 DIFFERS_PAUSE_S: Final = 1.0
 NO_PROGRESS_PAUSE_S: Final = 5.0
 NEVER_S: Final = float("-inf")
+RING_MS: Final = 5 * MINUTE_MS
+"""So long a ring is the same. Around its end clocks may disagree, and somebody may be asked by two or by nobody."""
 QUIET_WITH_NEWS_MAX: Final = 2
 """How often a pair's wait is doubled where there is news."""
 
@@ -39,11 +44,17 @@ def period_s(members: int) -> float:
     return min(PERIOD_S * max(1.0, members / ASKED_A_MINUTE), QUIET_PERIOD_S_MAX)
 
 
-def around(me: PeerId, others: Iterable[PeerId]) -> Iterator[PeerId]:
+def around(me: PeerId, others: Iterable[PeerId], now_ms: int) -> Iterator[PeerId]:
     """The others in the order of a ring of all peers, from the next one on. Where everybody is connected with
-    everybody, and each asks the first, everybody is asked by exactly one."""
-    ring = sorted(others)
-    at = bisect(ring, me)
+    everybody, and each asks the first, everybody is asked by exactly one. Whoever's clocks agree on the minutes has the
+    same ring; nobody chooses a place in it with his name."""
+    turn = now_ms // RING_MS
+
+    def place(peer: PeerId) -> tuple[bytes, PeerId]:
+        return sha256(f"{turn} {peer}".encode()).digest(), peer
+
+    ring = sorted(others, key=place)
+    at = bisect(ring, place(me), key=place)
     yield from ring[at:]
     yield from ring[:at]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import trio
 from p2pmem_devnet.cluster import Cluster
 from trio.testing import MockClock
@@ -11,6 +13,7 @@ from p2pmem.exchange.pace import (
     ASKED_A_MINUTE,
     PERIOD_S,
     QUIET_PERIOD_S_MAX,
+    RING_MS,
     SPREAD_MAX,
     Comparer,
     around,
@@ -64,9 +67,19 @@ def test_what_cannot_be_mended_now_is_tried_less_and_less_often_until_there_is_n
 
 def test_around_the_ring_everybody_is_the_first_of_exactly_one() -> None:
     peers = [PeerId(name) for name in ("c", "a", "e", "b", "d")]
-    assert list(around(PeerId("c"), {*peers} - {"c"})) == ["d", "e", "a", "b"]
-    firsts = [next(around(me, {*peers} - {me})) for me in peers]
-    assert sorted(firsts) == sorted(peers)
+    for now_ms in range(0, 10 * RING_MS, RING_MS):
+        ring = [PeerId("c"), *around(PeerId("c"), {*peers} - {"c"}, now_ms)]
+        assert sorted(ring) == sorted(peers)
+        firsts = [next(around(me, {*peers} - {me}, now_ms + RING_MS - 1)) for me in ring]
+        assert firsts == [*ring[1:], ring[0]]
+
+
+def test_nobody_stands_before_another_in_the_ring_for_long() -> None:
+    peers = {PeerId(str(number)) for number in range(25)}
+    me, turns = PeerId("7"), range(0, 100 * RING_MS, RING_MS)
+    before = Counter(next(peer for peer in peers - {me} if next(around(peer, peers - {peer}, at)) == me) for at in turns)
+    assert max(before.values()) < 15
+    assert len(before) > 20
 
 
 def test_news_does_not_put_off_what_is_due_soon() -> None:
@@ -97,7 +110,8 @@ def test_after_something_new_each_asks_one_and_everybody_is_asked() -> None:
             ]
             pairs = {frozenset(pair) for pair in found}
             assert len(pairs) < 12 + 6, "twelve after the news, and few because it is time"
-            ring = sorted(node.inside.network.peer_id for node in cluster.nodes)
+            first, *others = (node.inside.network.peer_id for node in cluster.nodes)
+            ring = [first, *around(first, others, cluster.nodes[0].clock.now_ms())]
             assert all(frozenset((ring[at - 1], ring[at])) in pairs for at in range(12))
 
     in_virtual_time(main)
