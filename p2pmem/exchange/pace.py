@@ -7,8 +7,8 @@ it. So from `ASKED_A_MINUTE` members on a node compares with about that many in 
 A pair that is equal again and again waits twice as long each time, and where something is said all the time four
 periods at most. That is enough, since some ten seconds after anything new each member asks the next one `around` the
 ring of all, so that everybody is asked by somebody. The ring is dealt anew every few minutes: nobody stands before
-another for long who keeps something from him, or has no connection with him. A difference that a comparison finds says that gossip loses
-something: it brings all pairs back to one period.
+another for long who keeps something from him, or has no connection with him. A difference that a comparison finds says
+that gossip loses something: it brings all pairs back to one period.
 """
 
 from __future__ import annotations

@@ -97,6 +97,8 @@ class Describer:
             with trio.move_on_after(GATHERED_S):
                 while not self._asked:
                     await self._until_told()
+            if self._asked:
+                before = self._noted  # it goes on to the end, though who asked may have gone: he asks again
             while self._settled < self._noted and (self._asked or self._noted - before < BUSY):
                 await self._write_some()
 

@@ -74,6 +74,7 @@ def test_descriptions_come_in_a_quiet_while_and_wait_while_there_is_much_to_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(describing, "BUSY", 20)
+    monkeypatch.setattr(describing, "EVENTS_AT_ONCE", 5)
     monkeypatch.setattr(describing, "GATHERED_S", 10.0)
 
     async def main() -> None:
@@ -86,11 +87,16 @@ def test_descriptions_come_in_a_quiet_while_and_wait_while_there_is_much_to_do(
             await cluster.advance(seconds=11)
             described = store.described
             assert described == ledger.position
-            for _ in range(5):
+            for seconds in (4, 4, 4, 4, 5, 1):
                 for number in range(30):
                     await ada.share(f"ex:a ex:b ex:c{number} .")
-                await cluster.advance(seconds=4)
+                await cluster.advance(seconds=seconds)
             assert store.described == described
+            await ada.inside.services.projector.described(described + 1)
+            assert store.described < ledger.position
+            await cluster.advance(seconds=1)
+            assert store.described == ledger.position, "it goes on, though who asked has gone"
+            await ada.share("ex:a ex:b ex:later .")
             await cluster.advance(seconds=21)
             assert store.described == ledger.position
 
