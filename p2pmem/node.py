@@ -221,7 +221,7 @@ async def open_node(
         judge = await stack.enter_async_context(open_judge(settings.review, ledger))
         built = _Built(settings, keyring, ledger, net, papers, queue, imports, judge, at, chain, topics)
         projector = Projector(ledger, store, text, keyring, gathers_s=at.projection_gathers_s)
-        compacting = Compacting(ledger, built.admission, projector, at.blocking, places.measured)
+        compacting = Compacting(ledger, built.admission, projector, queries, at.blocking, places.measured)
         built.build(store, queries, projector, Recalling(ledger, text, built.showing), compacting)
         nursery = await stack.enter_async_context(_nursery())
         stack.callback(database.let_go)  # what the nursery runs may wait for a disk that has no room

@@ -18,6 +18,7 @@ from p2pmem.face import CompactView
 from p2pmem.ledger.admission import Admission
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.services.projector import Projector
+from p2pmem.store.query_worker import Queries
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ class Compacting:
         ledger: Ledger,
         admission: Admission,
         projector: Projector,
+        queries: Queries,
         blocking: Blocking,
         places: Sequence[Path],
     ) -> None:
@@ -37,6 +39,7 @@ class Compacting:
         self._ledger = ledger
         self._admission = admission
         self._projector = projector
+        self._queries = queries
         self._blocking = blocking
         self._places = tuple(places)
         self._lock = trio.Lock()
@@ -54,6 +57,7 @@ class Compacting:
             before = await self._blocking.run(self._bytes)
             await self._admission.purge()
             await self._projector.renew()
+            await self._queries.forget()  # their snapshot has the old files
             await self._ledger.database.compact()
             after = await self._blocking.run(self._bytes)
         log.info("compact.done", extra={"before_bytes": before, "after_bytes": after})

@@ -180,8 +180,9 @@ class NodeReading:
     ) -> face.QueryAnswer:
         """Over the aggregates of one floor; GRAPH sees `_meta`. What has expired is swept before it is asked.
 
-        `StoreBehind` where `_meta` does not say within `DESCRIBED_S` what has happened; `OutsideError` while the clock
-        is in doubt, and something has ended by it that is not let go for that.
+        `StoreBehind` where `_meta` does not say within `DESCRIBED_S` what has happened; `DiskError` where the disk
+        refuses it; `OutsideError` while the clock is in doubt, and something has ended by it that is not let go for
+        that.
         """
         s = self._s
         found = self._to_read(graph)
@@ -213,6 +214,7 @@ class NodeReading:
             await s.projector.described(position)
         described = s.projector.describer.position
         if described < position:
+            s.projector.check_takes()
             raise StoreBehind(position, described, "what _meta says")
 
     async def changes(self, since: int) -> AsyncIterator[ChangeEvent]:

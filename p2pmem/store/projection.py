@@ -167,6 +167,8 @@ class OxigraphProjection:
         self._position = stored_position(store)
         self._described = stored_number(store, DESCRIBED)
         self._assets = stored_number(store, ASSETS)
+        self.emptied = 0
+        """How often it was emptied since it was opened: a copy of before holds what is in no file of the store now."""
         self._transactions = self._placements = self._drops = self._meta_changes = 0
         self._inserted = self._deleted = self._unflushed = 0
 
@@ -460,6 +462,7 @@ class OxigraphProjection:
         with disk_errors("cleared"):
             self._store.remove(number_quad(POSITION, self._position))  # first, so that half a clearing is known as one
             self._position = self._described = self._assets = 0
+            self.emptied += 1
             self._store.clear()
             stamp(self._store)
 
@@ -469,6 +472,7 @@ class OxigraphProjection:
             return
         self._open_store, self._must_reopen = None, True
         self._position = self._described = self._assets = 0
+        self.emptied += 1
         destroy_projection(self._path)
         self._reopen()
 

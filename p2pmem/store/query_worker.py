@@ -79,6 +79,8 @@ class Queries(Protocol):
         limits: QueryLimits | None = None,
     ) -> QueryAnswer: ...
 
+    async def forget(self) -> None: ...
+
     def statistics(self) -> QueryStatistics: ...
 
 
@@ -93,8 +95,9 @@ class _Counters:
 class _Snapshot:
     """A copy of the store in a directory of its own, removed when it is old and no worker has it open."""
 
-    def __init__(self, path: Path, position: int, described: int, taken_at: float) -> None:
+    def __init__(self, path: Path, emptied: int, position: int, described: int, taken_at: float) -> None:
         self.path = path
+        self.emptied = emptied
         self.position = position
         self.described = described
         self.taken_at = taken_at
@@ -141,7 +144,7 @@ class _Snapshots:
 
     def _is_stale(self, snapshot: _Snapshot, at_least: int) -> bool:
         position = self._projection.position
-        if snapshot.position < at_least or position < snapshot.position:  # the latter: the store was cleared
+        if snapshot.position < at_least or snapshot.emptied != self._projection.emptied:
             return True
         if snapshot.described < min(at_least, self._projection.described):
             return True
@@ -152,9 +155,9 @@ class _Snapshots:
         self.taken += 1
         taken_at = trio.current_time()
         with trio.CancelScope(shield=True):
-            described = self._projection.described
+            emptied, described = self._projection.emptied, self._projection.described
             position = await self._projection.backup(path)
-            fresh = self._current = _Snapshot(path, position, described, taken_at)
+            fresh = self._current = _Snapshot(path, emptied, position, described, taken_at)
             if old is not None and old.users == 0:
                 await self._remove(old)
         return fresh
@@ -286,6 +289,13 @@ class QueryWorkers:
             return await self._run(_request(sparql, default_graphs, named_graphs or (), used), at_least or 0)
         finally:
             self._free.release()
+
+    async def forget(self) -> None:
+        """End the workers that wait, and remove their snapshot. One that is busy takes a new one for its next query if
+        the store was emptied, or ends when it has been idle."""
+        while self._idle:
+            await self._retire(self._idle.pop())
+        await self._snapshots.forget_unused()
 
     async def retire_idle(self) -> None:
         """End workers that nobody asked for `idle_ms`. Runs until cancelled, which waits for one that is ending."""
@@ -421,6 +431,9 @@ class InlineQueries:
             raise
         self._counters.answered += 1
         return found
+
+    async def forget(self) -> None:
+        """There is no snapshot."""
 
     def statistics(self) -> QueryStatistics:
         """Counters since it was made."""

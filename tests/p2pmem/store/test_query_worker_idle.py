@@ -37,8 +37,12 @@ async def workers(
         nursery.cancel_scope.cancel()
 
 
+def names_in(folder: Path) -> set[str]:
+    return {it.name for it in folder.iterdir()}
+
+
 def is_empty(folder: Path) -> bool:
-    return not any(folder.iterdir())
+    return not names_in(folder)
 
 
 async def emptied(folder: Path) -> None:
@@ -81,3 +85,22 @@ async def test_after_all_have_ended_the_next_query_is_answered_by_a_new_one(
         mock_clock.jump(61)
         await emptied(snapshots)
     assert workers.statistics().snapshots == 2
+
+
+async def test_of_a_store_made_anew_at_the_same_position_no_worker_keeps_the_old_files(
+    workers: QueryWorkers, disk_projection: OxigraphProjection, snapshots: Path
+) -> None:
+    async def renew() -> None:
+        await disk_projection.renew()
+        await disk_projection.fill([Placement("urn:open:1", GRAPH, b'<urn:a> <urn:p> "public" .\n')])
+        await disk_projection.apply(1)
+
+    await workers.query(ASK, default_graphs=[GRAPH], at_least=1)
+    (old,) = names_in(snapshots)
+    await renew()
+    await workers.query(ASK, default_graphs=[GRAPH], at_least=1)
+    assert old not in names_in(snapshots), "asked again and again it would keep them for good"
+    await renew()
+    await workers.forget()
+    assert is_empty(snapshots)
+    assert workers.statistics().idle == 0
