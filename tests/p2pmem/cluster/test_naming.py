@@ -72,3 +72,15 @@ async def test_the_newest_version_is_not_said_to_have_a_newer_one(cluster: Clust
     assert version.newer_unverified
     (note,) = [line for line in show_version(version).splitlines() if line.strip().startswith("note")]
     assert note.split(maxsplit=1)[1] == "newer than one that is better attested"
+
+
+async def test_what_was_retracted_is_said_to_be_gone_and_its_history_needs_no_author(cluster: Cluster) -> None:
+    ada, bo, _ = cluster.nodes
+    asset = await ada.share("ex:a ex:b ex:one .", name="x")
+    await ada.retract(asset)
+    await cluster.settled()
+    for node in (ada, bo):
+        with pytest.raises(NotFoundError, match=rf"expired or was retracted; `p2pmem history {ada.address}/x` tells"):
+            await node.face.explain(cluster.graph, "x")
+        history = await node.face.history(cluster.graph, "x")
+        assert (history.reference, len(history.retracts)) == (f"{ada.address}/x", 1)
