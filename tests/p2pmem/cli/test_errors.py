@@ -34,7 +34,12 @@ def one_line(said: Said) -> str:
     ("words", "says"),
     [
         ([], "required: COMMAND"),
-        (["nothing"], "invalid choice"),
+        (["nothing"], "p2pmem: there is no command 'nothing' (see `p2pmem --help`)"),
+        (["shrae", "x"], "p2pmem: there is no command 'shrae'; did you mean share? (see `p2pmem --help`)"),
+        (
+            ["graph", "members2"],
+            "p2pmem graph: there is no command 'members2'; did you mean members? (see `p2pmem graph",
+        ),
         (["graph"], "required: COMMAND"),
         (["graph", "create"], "required: SLUG"),
         (["share", "x", "--ttl", "soon"], "'soon' is no duration"),
