@@ -7,6 +7,7 @@ from p2pmem_devnet.cluster import Cluster
 
 from p2pmem.cli.views import show_version
 from p2pmem.face import NotFoundError
+from p2pmem.services.drafting import NoSuchDraftError
 
 pytestmark = pytest.mark.cluster(n=3, quorum=1)
 
@@ -84,3 +85,9 @@ async def test_what_was_retracted_is_said_to_be_gone_and_its_history_needs_no_au
             await node.face.explain(cluster.graph, "x")
         history = await node.face.history(cluster.graph, "x")
         assert (history.reference, len(history.retracts)) == (f"{ada.address}/x", 1)
+
+
+async def test_to_share_what_was_never_drafted_is_refused_with_the_command_that_drafts(cluster: Cluster) -> None:
+    ada, *_ = cluster.nodes
+    with pytest.raises(NoSuchDraftError, match=r"has neither a draft nor .* 'x' here: `p2pmem draft x FILE` begins"):
+        await ada.share(name="x")
