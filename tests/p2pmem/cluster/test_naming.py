@@ -6,6 +6,7 @@ import pytest
 from p2pmem_devnet.cluster import Cluster
 
 from p2pmem.cli.views import show_version
+from p2pmem.cli.views_trust import show_history
 from p2pmem.face import NotFoundError
 from p2pmem.services.drafting import NoSuchDraftError
 
@@ -85,6 +86,8 @@ async def test_what_was_retracted_is_said_to_be_gone_and_its_history_needs_no_au
             await node.face.explain(cluster.graph, "x")
         history = await node.face.history(cluster.graph, "x")
         assert (history.reference, len(history.retracts)) == (f"{ada.address}/x", 1)
+        (line,) = [it for it in show_history(history).splitlines() if "SelfAttested" in it]
+        assert "retracted" in line
 
 
 async def test_to_share_what_was_never_drafted_is_refused_with_the_command_that_drafts(cluster: Cluster) -> None:
