@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.evidence import Endorse
@@ -18,6 +18,8 @@ from p2pmem.references import full_reference, parse_reference
 from p2pmem.services.placing import newest_best_first
 
 Found: TypeAlias = tuple[AssetView, VersionView]
+# Of how many authors' assets of one name, all gone, a refusal tells.
+GONE_SHOWN: Final = 3
 
 
 def find_version(graph: LedgerGraph, reference: str, own: Address, now_ms: int) -> Found:
@@ -43,7 +45,7 @@ def find_version(graph: LedgerGraph, reference: str, own: Address, now_ms: int) 
         raise NotFoundError(_of_others(graph, key.name, number, others))
     gone = [key] if asset.versions else [] if "/" in reference else assets_named(graph, key.name)
     if gone:
-        told = " or ".join(f"`p2pmem history {it}`" for it in gone)
+        told = " or ".join(f"`p2pmem history {it}`" for it in gone[:GONE_SHOWN])
         raise NotFoundError(
             f"{reference} is no longer in {graph.name}: it has expired or was retracted; {told} tells more"
         )
