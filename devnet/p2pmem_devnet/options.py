@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -79,6 +80,10 @@ def parse(arguments: Sequence[str]) -> Options | Order | Rehearsal:
         return _order(arguments)
     if arguments and arguments[0] == "run":
         return _rehearsal(arguments[1:])
+    if arguments and not Path(arguments[0]).exists():
+        near = difflib.get_close_matches(arguments[0], (*ORDERS, "run"), cutoff=0.7)
+        if near:
+            raise MisuseError(f"{arguments[0]!r} is neither a file nor an order; did you mean {' or '.join(near)}?")
     found = _parser().parse_args(arguments)
     nodes = found.nodes
     if not NODES_MIN <= nodes <= len(NAMES):

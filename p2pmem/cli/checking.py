@@ -52,7 +52,7 @@ def check_certificate(context: Context) -> Exit:
 
     args = context.args
     data = read_input(args.file, 4 * CERTIFICATE_BYTES_MAX)
-    with read_as(args.file, "a certificate"):
+    with read_as(args.file, "a certificate, which `p2pmem trust export` writes"):
         is_json = data.lstrip()[:1] == b"{"
         certificate = from_json(data.decode("utf-8", "replace")) if is_json else Certificate.decode(data)
     try:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import itertools
 import re
+import textwrap
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import p2pmem
 from p2pmem.api.problems import EXIT_MEANINGS, BadRequestError, Exit
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from p2pmem.cli.output import Output
     from p2pmem.face import Face
 
+SHOWN_CHARACTERS: Final = 40
+HELP_COLUMNS: Final = 120
 GROUPS = {
     "graph": "context graphs: found them, and say who is in them",
     "review": "proposals that wait for your verdict",
@@ -137,6 +141,14 @@ class Parser(argparse.ArgumentParser):
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return found, unknown
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """As of argparse, which would list every command to who wrote one wrongly."""
+        if isinstance(action, argparse._SubParsersAction) and value not in (known := tuple(action.choices or ())):
+            near = difflib.get_close_matches(str(value), known, cutoff=0.7)
+            meant = f"; did you mean {' or '.join(near)}?" if near else ""
+            self.error(f"there is no command {str(value)[:SHOWN_CHARACTERS]!r}{meant}")
+        super()._check_value(action, value)
+
     def _may_miss_a_positional(self) -> bool:
         return any(not action.option_strings and action.nargs in ("?", "*") for action in self._actions)
 
@@ -161,7 +173,8 @@ def make_parser(commands: Sequence[Command]) -> Parser:
             parser = words.add_parser(group, help=text, description=text, allow_abbrev=False)
             groups[group] = parser.add_subparsers(metavar="COMMAND", required=True)
         under = groups[group] if group else words
-        description = f"{command.help}\n\n{command.details}".strip()
+        details = textwrap.fill(command.details, HELP_COLUMNS)
+        description = f"{command.help}\n\n{details}".strip()
         parser = under.add_parser(
             name, help=command.help, description=description, formatter_class=raw, allow_abbrev=False
         )

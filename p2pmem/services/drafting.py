@@ -244,7 +244,10 @@ class Drafting:
         own = self.latest_own(graph.id, key)
         data = self._ledger.sealed_here(own.content_hash) if own else None
         if own is None or data is None:
-            raise NoSuchDraftError(f"{key.author} has neither a draft nor a sealed version {key.name!r} here")
+            raise NoSuchDraftError(
+                f"{key.author} has neither a draft nor a sealed version {key.name!r} here: "
+                f"`p2pmem draft {key.name} FILE` begins a draft"
+            )
         return Ready(own, await self._checked(data), None)
 
     def ready_new(self, graph: LedgerGraph, key: AssetKey, content: Content, subgraph: str) -> Ready:

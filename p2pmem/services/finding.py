@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.evidence import Endorse
 from p2pmem_protocol.kinds import Kind
-from p2pmem_protocol.names import ZERO_ADDRESS, Address, VersionKey, hex_id
+from p2pmem_protocol.names import ZERO_ADDRESS, Address, AssetKey, VersionKey, hex_id
 from p2pmem_protocol.records import AckRecord, EvidenceRecord, RetractRecord, SealedRecord
 from p2pmem_protocol.view import AssetView, VersionView, asset_view
 
@@ -18,6 +18,8 @@ from p2pmem.references import full_reference, parse_reference
 from p2pmem.services.placing import newest_best_first
 
 Found: TypeAlias = tuple[AssetView, VersionView]
+# Of how many authors' assets of one name, all gone, a refusal tells.
+GONE_SHOWN: Final = 3
 
 
 def find_version(graph: LedgerGraph, reference: str, own: Address, now_ms: int) -> Found:
@@ -41,6 +43,12 @@ def find_version(graph: LedgerGraph, reference: str, own: Address, now_ms: int) 
     others = [it for it in by_name if it[0].key != key]
     if others:
         raise NotFoundError(_of_others(graph, key.name, number, others))
+    gone = [key] if asset.versions else [] if "/" in reference else assets_named(graph, key.name)
+    if gone:
+        told = " or ".join(f"`p2pmem history {it}`" for it in gone[:GONE_SHOWN])
+        raise NotFoundError(
+            f"{reference} is no longer in {graph.name}: it has expired or was retracted; {told} tells more"
+        )
     raise NotFoundError(f"{reference} is not in {graph.name}: it has expired, was retracted, or never came")
 
 
@@ -150,7 +158,12 @@ def _choose(asset: AssetView, number: int | None, seal: str = "") -> VersionView
     return min(found, key=newest_best_first, default=None)
 
 
+def assets_named(graph: LedgerGraph, name: str) -> list[AssetKey]:
+    """Every asset of that name, of whichever author, also one that has expired or was retracted."""
+    return [key for key in sorted(graph.set.assets()) if key.name == name]
+
+
 def _of_anybody(graph: LedgerGraph, name: str, now_ms: int) -> list[Found]:
     """The newest of every asset of that name that is visible."""
-    assets = (asset_view(graph.set, key, now_ms) for key in sorted(graph.set.assets()) if key.name == name)
+    assets = (asset_view(graph.set, key, now_ms) for key in assets_named(graph, name))
     return [(asset, newest) for asset in assets if (newest := _choose(asset, None)) is not None]

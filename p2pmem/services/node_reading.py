@@ -28,7 +28,7 @@ from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import UNKNOWN_GRAPH_TEXT, Ledger
 from p2pmem.references import parse_reference
 from p2pmem.services.certifying import statement_proof
-from p2pmem.services.finding import find_readable, find_version
+from p2pmem.services.finding import assets_named, find_readable, find_version
 from p2pmem.services.parts import Services
 from p2pmem.services.placing import floor_graphs, working_iri
 from p2pmem.services.trust_desk import TrustDesk, roster_file
@@ -130,7 +130,9 @@ class NodeReading:
         except NotFoundError:
             if "/" in reference:
                 raise
-        # as wherever one only reads, a name is also that of the only author who has it
+        # as wherever one only reads, a name is also that of the only author who has it; here also of what is gone
+        if len(named := assets_named(found, key.name)) == 1:
+            return self._trust.history(found, named[0])
         _, view = find_readable(found, key.name, own, self._s.clock.now_ms())
         return self._trust.history(found, view.key.asset)
 

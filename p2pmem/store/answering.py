@@ -26,6 +26,15 @@ _BEGIN = re.compile(
     r"(?:\s|#[^\n]*|base\s*<[^>]*>|prefix\s+[^\s:<]*:\s*<[^>]*>)*+(?P<word>\w*)",
     re.IGNORECASE,
 )
+# Names with a prefix, and where prefixes are declared. What may hold a colon that is neither is matched first: IRIs,
+# strings (also ones that nobody ended) and comments.
+_PREFIXED = re.compile(
+    r"<[^<>\s]*>|#[^\n]*"
+    r'|"""(?:[^"\\]|\\.|"(?!""))*+(?:""")?|"(?:[^"\\\n]|\\.)*+"?'
+    r"|'''(?:[^'\\]|\\.|'(?!''))*+(?:''')?|'(?:[^'\\\n]|\\.)*+'?"
+    r"|\bprefix\s+(?P<declared>[^\s:<]*):|(?<![\w.:?$-])(?P<used>(?:[^\W\d_][\w.-]*+)?):",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 def stored_position(store: ox.Store) -> int:
@@ -121,8 +130,11 @@ def _syntax(sparql: str, text: str) -> QuerySyntax:
     if begin and begin["word"].upper() not in FORMS:
         word = f"this one with {begin['word'][:_SHOWN_CHARACTERS]!r}" if begin["word"] else "there is none of them"
         what = f"after its prefixes a query begins with one of {', '.join(FORMS)}; {word}"
-    elif "Prefix not found" in text:
-        what = f"line {line}, column {column}: the name before this has a prefix that is not declared"
+    elif unknown := _undeclared(sparql):
+        name, start = unknown["used"], unknown.start()
+        line, column = sparql.count("\n", 0, start) + 1, start - sparql.rfind("\n", 0, start)
+        what = f"line {line}, column {column}: the prefix {name[:_SHOWN_CHARACTERS]}: is not declared; "
+        what += f"begin with PREFIX {name[:_SHOWN_CHARACTERS]}: <...>"
     elif place is None:
         what = " ".join(text.split())[:_MESSAGE_CHARACTERS]
     else:
@@ -131,3 +143,10 @@ def _syntax(sparql: str, text: str) -> QuerySyntax:
             f"it cannot go on with {rest[:_SHOWN_CHARACTERS]!r}" if rest else "something is missing here"
         )
     return QuerySyntax(f"not a SPARQL query: {what}", line, column)
+
+
+def _undeclared(sparql: str) -> re.Match[str] | None:
+    """The first name whose prefix is not declared. The engine reads on and may stop elsewhere."""
+    found = list(_PREFIXED.finditer(sparql))
+    declared = {it["declared"] for it in found}
+    return next((it for it in found if it["used"] is not None and it["used"] not in declared), None)

@@ -52,6 +52,7 @@ def _nobody_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["kill"], "it is written: scripts/devnet kill NAME"),
         (["partition", "a,b", "c"], "scripts/devnet partition A,B"),
         (["kill", "dee"], "no devnet is kept: start one with `scripts/devnet --keep`"),
+        (["stopp"], "'stopp' is neither a file nor an order; did you mean stop?"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(

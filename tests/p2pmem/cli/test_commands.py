@@ -16,7 +16,7 @@ from p2pmem_protocol.names import GraphName, NetworkId
 
 from p2pmem.api.codec import decode, encode
 from p2pmem.api.problems import EXIT_MEANINGS, Exit
-from p2pmem.cli.command import GROUPS, Command
+from p2pmem.cli.command import GROUPS, HELP_COLUMNS, Command
 from p2pmem.cli.main import COMMANDS
 from p2pmem.face import (
     AgentView,
@@ -86,6 +86,7 @@ def test_every_command_has_help(command: Command, capsys: pytest.CaptureFixture[
     assert command.help.split()[0] in said.out
     assert "--json" in said.out
     assert "--home" in said.out
+    assert max(map(len, said.out.splitlines())) <= HELP_COLUMNS
     # every argument says what it is
     from p2pmem.cli.main import make_parser
 

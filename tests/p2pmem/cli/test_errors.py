@@ -34,7 +34,12 @@ def one_line(said: Said) -> str:
     ("words", "says"),
     [
         ([], "required: COMMAND"),
-        (["nothing"], "invalid choice"),
+        (["nothing"], "p2pmem: there is no command 'nothing' (see `p2pmem --help`)"),
+        (["shrae", "x"], "p2pmem: there is no command 'shrae'; did you mean share? (see `p2pmem --help`)"),
+        (
+            ["graph", "members2"],
+            "p2pmem graph: there is no command 'members2'; did you mean members? (see `p2pmem graph",
+        ),
         (["graph"], "required: COMMAND"),
         (["graph", "create"], "required: SLUG"),
         (["share", "x", "--ttl", "soon"], "'soon' is no duration"),
@@ -311,7 +316,7 @@ def test_a_file_that_is_something_else_is_said_to_be_that(
     turtle.write_text("@prefix x: <x:> . x:s x:p x:o .\n")
     good.write_bytes(made().encode())
     for words, says in (
-        (["trust", "check", str(turtle)], f"{turtle} is not a certificate: "),
+        (["trust", "check", str(turtle)], f"{turtle} is not a certificate, which `p2pmem trust export` writes: "),
         (["trust", "check", str(good), "--content", str(turtle)], f"{turtle} is not what `p2pmem content` wrote"),
         (["trust", "check", str(good), "--head", str(turtle)], f"{turtle} is not a roster that `p2pmem graph roster`"),
         (["proof", "check", str(turtle)], f"{turtle} is not a proof: it is not JSON"),

@@ -6,7 +6,9 @@ import pytest
 from p2pmem_devnet.cluster import Cluster
 
 from p2pmem.cli.views import show_version
+from p2pmem.cli.views_trust import show_history
 from p2pmem.face import NotFoundError
+from p2pmem.services.drafting import NoSuchDraftError
 
 pytestmark = pytest.mark.cluster(n=3, quorum=1)
 
@@ -72,3 +74,23 @@ async def test_the_newest_version_is_not_said_to_have_a_newer_one(cluster: Clust
     assert version.newer_unverified
     (note,) = [line for line in show_version(version).splitlines() if line.strip().startswith("note")]
     assert note.split(maxsplit=1)[1] == "newer than one that is better attested"
+
+
+async def test_what_was_retracted_is_said_to_be_gone_and_its_history_needs_no_author(cluster: Cluster) -> None:
+    ada, bo, _ = cluster.nodes
+    asset = await ada.share("ex:a ex:b ex:one .", name="x")
+    await ada.retract(asset)
+    await cluster.settled()
+    for node in (ada, bo):
+        with pytest.raises(NotFoundError, match=rf"expired or was retracted; `p2pmem history {ada.address}/x` tells"):
+            await node.face.explain(cluster.graph, "x")
+        history = await node.face.history(cluster.graph, "x")
+        assert (history.reference, len(history.retracts)) == (f"{ada.address}/x", 1)
+        (line,) = [it for it in show_history(history).splitlines() if "SelfAttested" in it]
+        assert "retracted" in line
+
+
+async def test_to_share_what_was_never_drafted_is_refused_with_the_command_that_drafts(cluster: Cluster) -> None:
+    ada, *_ = cluster.nodes
+    with pytest.raises(NoSuchDraftError, match=r"has neither a draft nor .* 'x' here: `p2pmem draft x FILE` begins"):
+        await ada.share(name="x")

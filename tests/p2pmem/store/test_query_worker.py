@@ -187,7 +187,13 @@ FORMS = "after its prefixes a query begins with one of SELECT, ASK, CONSTRUCT, D
         ("", FORMS + "there is none of them"),
         ("SELECT * {\n ?s ?p ", "line 2, column 8: something is missing here"),
         ("SELECT * { ?s ?p ?o } LIMIT x", "line 1, column 29: it cannot go on with 'x'"),
-        ("ASK { ?s foo:bar ?o }", "line 1, column 17: the name before this has a prefix that is not declared"),
+        ("ASK { ?s foo:bar ?o }", "line 1, column 10: the prefix foo: is not declared; begin with PREFIX foo: <...>"),
+        ("SELECT ?x {\n ex:a ?x ?y }", "line 2, column 2: the prefix ex: is not declared; begin with PREFIX ex: <...>"),
+        ("ASK { ?s :p ?o }", "line 1, column 10: the prefix : is not declared; begin with PREFIX : <...>"),
+        (
+            "PREFIX e: <http://e/> ASK { e:a <b:c> 'd:e \\' f:g', _:h # i:j\n , }",
+            "line 2, column 5: something is missing here",
+        ),
     ],
 )
 async def test_a_syntax_error_is_one_line_that_says_what_is_wrong(queries: Queries, sparql: str, says: str) -> None:
