@@ -50,7 +50,6 @@ CPU_MAX_S: Final = 120
 FAST_CPU_MAX_S: Final = 3_600
 CANCELLED_BYTES: Final = 8_000_000
 HEARD_MAX: Final = 1_000
-HELD_S: Final = 60.0
 
 
 @dataclass(slots=True)
@@ -83,8 +82,7 @@ async def echo(stream: Bytes) -> None:
 
 
 async def hold(stream: Bytes) -> None:
-    """Does not read, and so does not see that its peer has gone."""
-    await trio.sleep(HELD_S)
+    await trio.sleep_forever()
 
 
 async def fail(stream: Bytes) -> None:
