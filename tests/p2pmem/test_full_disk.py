@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 from collections.abc import AsyncIterator, Iterator
@@ -29,6 +30,7 @@ from tests.p2pmem.ledger.victim_node import KEY
 
 SIZE_MB = 24
 SHARES = 150
+FILLINGS_MAX = 1_000
 ROOM_TO_START_BYTES = 1024 * 1024
 COUNT = "SELECT (COUNT(DISTINCT ?s) AS ?n) { ?s <urn:says> ?o }"
 DESCRIBED = """
@@ -45,11 +47,22 @@ class SmallDisk:
         self._filling = path / "filling"
 
     def fill(self, leaving_bytes: int = 0) -> None:
-        """Fill it to the last page but for so many bytes."""
-        free_bytes = free_bytes_of(self.path) - leaving_bytes
-        with self._filling.open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, free_bytes)
-        assert free_bytes_of(self.path) == leaving_bytes
+        """Fill it to the last page but for so many bytes, though a node that runs on it writes and deletes meanwhile."""
+        for _ in range(FILLINGS_MAX):
+            too_many_bytes = free_bytes_of(self.path) - leaving_bytes
+            if too_many_bytes == 0:
+                return
+            size_bytes = self._filling.stat().st_size if self._filling.exists() else 0
+            with self._filling.open("ab") as file:
+                if too_many_bytes < 0:
+                    file.truncate(size_bytes + too_many_bytes)
+                    continue
+                try:
+                    os.posix_fallocate(file.fileno(), size_bytes, too_many_bytes)
+                except OSError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
+        raise AssertionError(f"{free_bytes_of(self.path)} bytes are free, and not {leaving_bytes}, time and again")
 
     def empty(self) -> None:
         self._filling.unlink()
