@@ -57,6 +57,13 @@ class Connected(Protocol):
         """End it at once, whatever waits to be sent."""
 
 
+class ServedStream(Stream, Protocol):
+    """A stream that a peer opened."""
+
+    def served_in(self, scope: trio.CancelScope, timeout_s: float) -> None:
+        """`scope` holds its handler: to be cancelled so long after the stream has gone."""
+
+
 C = TypeVar("C", bound=Connected)
 
 
@@ -115,6 +122,15 @@ class NetworkBase(Generic[C]):
 
     def all_connections(self) -> tuple[C, ...]:
         return tuple(connection for some in self._connections.values() for connection in some)
+
+    async def _handle(self, handler: Handler, stream: ServedStream) -> None:
+        """Run a handler while its stream stands and `gone_stream_timeout_s` more, and let out what it raises."""
+        with trio.CancelScope() as scope:
+            stream.served_in(scope, self.limits.gone_stream_timeout_s)
+            await handler(stream)
+        if scope.cancelled_caught:
+            self.counters.refuse("gone-stream")
+            log.warning("net.handler.ended", extra={"protocol": stream.protocol, "peer": stream.peer})
 
     def _statistics(self, inbound_streams: Mapping[PeerId, int], half_open: int) -> NetworkStatistics:
         return self.counters.snapshot(

@@ -434,7 +434,7 @@ class Libp2pNetwork(NetworkBase[Libp2pConnection]):
                 stream.reset_now()
                 return
             stream.agreed(protocol)
-            await self._handlers[protocol](stream)
+            await self._handle(self._handlers[protocol], stream)
         except (multistream.NegotiationError, StreamClosedError):
             # A peer that goes away in the middle is no fault of the handler.
             self.counters.refuse("stream-ended")

@@ -245,7 +245,7 @@ class MemoryNetwork(NetworkBase[Connection]):
 
     async def _run_handler(self, handler: Handler, connection: Connection, stream: MemoryStream) -> None:
         try:
-            await handler(stream)
+            await self._handle(handler, stream)
         except Exception as error:
             stream.reset_now()
             log_failed_handler(stream, error)

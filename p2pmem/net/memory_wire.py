@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 import trio
 from p2pmem_protocol.errors import BugError, MisuseError
 
-from p2pmem.net.seam import READ_BYTES, PeerId, StreamClosedError
+from p2pmem.net.seam import READ_BYTES, PeerId
+from p2pmem.net.stream_base import StreamBase, check_read_size
 
 if TYPE_CHECKING:
     from p2pmem.net.memory import Connection
@@ -92,12 +93,12 @@ class _Piece:
     """Empty for the end of the peer's side."""
 
 
-class MemoryStream:
+class MemoryStream(StreamBase):
     """One end of a stream; implements `seam.Stream`."""
 
     def __init__(self, connection: Connection, protocol: str, *, window_bytes: int) -> None:
+        super().__init__(protocol)
         self._connection = connection
-        self._protocol = protocol
         self._window_bytes = window_bytes
         self._twin: MemoryStream | None = None
         self._inbox: deque[_Piece] = deque()
@@ -110,30 +111,16 @@ class MemoryStream:
         """When the news arrives that the peer reads no more."""
         self.answer: tuple[float, bool] | None = None
         """The peer's answer to the opening, and when it arrives."""
-        self._write_ended = False
         self._read_ended = False
-        self._closed = False
         self._broken = False
-        self._changed = trio.Event()
         self._alarm_at = NEVER
-        self._reading = False
-        self._writing = False
 
     @property
     def peer(self) -> PeerId:
         return self._connection.peer
 
-    @property
-    def protocol(self) -> str:
-        return self._protocol
-
     def join(self, twin: MemoryStream) -> None:
         self._twin, twin._twin = twin, self
-
-    def notify(self) -> None:
-        """Something changed: whoever waits looks again."""
-        self._changed.set()
-        self._changed = trio.Event()
 
     def notify_at(self, at: float) -> None:
         """`notify` when it is `at`, unless that comes about earlier anyhow: who waits then asks for the next time."""
@@ -153,38 +140,31 @@ class MemoryStream:
         now, inward = trio.current_time(), self._connection.inward
         while self._inbox and inward.visible_at(self._inbox[-1].arrives_at) > now:
             self._inbox.pop()
+        self._gone_at(now)
         self.notify()
 
     async def send_all(self, data: bytes) -> None:
-        if self._writing:
-            raise trio.BusyResourceError("another task is sending on this stream")
-        self._writing = True
-        try:
-            # Others have their turn when there is no room: to have it before each piece costs more than sending it.
-            await trio.lowlevel.checkpoint_if_cancelled()
-            rest = memoryview(data)
-            self._check_writable()
-            while rest:
-                await self._wait_for_room()
-                size = min(len(rest), self._room_bytes, _PIECE_BYTES)
-                self._room_bytes -= size
-                self._put(bytes(rest[:size]))
-                self._connection.traffic.stream_sent_bytes += size
-                rest = rest[size:]
-        except trio.Cancelled:
-            self.reset_now()
-            raise
-        finally:
-            self._writing = False
+        with self._sending:
+            try:
+                # Others have their turn when there is no room: before each piece it costs more than sending it.
+                await trio.lowlevel.checkpoint_if_cancelled()
+                rest = memoryview(data)
+                self._check_writable()
+                while rest:
+                    await self._wait_for_room()
+                    size = min(len(rest), self._room_bytes, _PIECE_BYTES)
+                    self._room_bytes -= size
+                    self._put(bytes(rest[:size]))
+                    self._connection.traffic.stream_sent_bytes += size
+                    rest = rest[size:]
+            except trio.Cancelled:
+                self.reset_now()
+                raise
 
     async def receive_some(self, max_bytes: int = READ_BYTES) -> bytes:
-        if max_bytes <= 0:
-            raise MisuseError(f"max_bytes is {max_bytes}; ask for at least one")
-        if self._reading:
-            raise trio.BusyResourceError("another task is receiving on this stream")
-        self._reading = True
+        check_read_size(max_bytes)
         has_waited = False
-        try:
+        with self._receiving:
             await trio.lowlevel.checkpoint_if_cancelled()
             while True:
                 data, next_at = self._take(max_bytes)
@@ -194,8 +174,6 @@ class MemoryStream:
                     return data
                 await self._wait_until(next_at)
                 has_waited = True
-        finally:
-            self._reading = False
 
     def keep(self, size_bytes: int) -> None:
         """In memory a stream's window is all that bounds what is unread."""
@@ -203,14 +181,6 @@ class MemoryStream:
     async def close_write(self) -> None:
         await trio.lowlevel.checkpoint()
         self._end_write()
-
-    async def reset(self) -> None:
-        self.reset_now()
-        await trio.lowlevel.checkpoint()
-
-    async def aclose(self) -> None:
-        self.close_now()
-        await trio.lowlevel.checkpoint()
 
     def close_now(self) -> None:
         if self._closed:
@@ -230,6 +200,7 @@ class MemoryStream:
         if not self._broken:
             twin = self._peer_end()
             twin._reset_at = min(twin._reset_at, self._connection.outward.arrival(CONTROL_BYTES))
+            twin._gone_at(twin._reset_at)
             self._connection.count_sent(CONTROL_BYTES)
             twin.notify()
         self._forget()
@@ -244,6 +215,7 @@ class MemoryStream:
 
     def _forget(self) -> None:
         self._connection.forget(self)
+        self._gone_at(trio.current_time())
         self.notify()
 
     def _peer_end(self) -> MemoryStream:
@@ -279,11 +251,11 @@ class MemoryStream:
     def _check_writable(self) -> None:
         now, inward = trio.current_time(), self._connection.inward
         if self._closed or self._write_ended:
-            raise StreamClosedError(f"stream {self._protocol} to {self.peer} is closed here: open a new one")
+            raise self._closed_error()
         if self._broken:
-            raise StreamClosedError(f"the connection to {self.peer} has ended, and stream {self._protocol} with it")
+            raise self._lost_error()
         if inward.visible_at(min(self._reset_at, self._refused_at)) <= now:
-            raise StreamClosedError(f"{self.peer} has reset stream {self._protocol}")
+            raise self._reset_error()
 
     async def _wait_for_room(self) -> None:
         while True:
@@ -300,7 +272,7 @@ class MemoryStream:
         """What can be read now, or None and the time to look again."""
         now, inward = trio.current_time(), self._connection.inward
         if self._closed:
-            raise StreamClosedError(f"stream {self._protocol} to {self.peer} is closed here: open a new one")
+            raise self._closed_error()
         taken = bytearray()
         while self._inbox and len(taken) < max_bytes and inward.visible_at(self._inbox[0].arrives_at) <= now:
             piece = self._inbox[0]
@@ -322,9 +294,9 @@ class MemoryStream:
         if self._read_ended:
             return b"", NEVER
         if self._broken:
-            raise StreamClosedError(f"the connection to {self.peer} has ended, and stream {self._protocol} with it")
+            raise self._lost_error()
         if inward.visible_at(self._reset_at) <= now:
-            raise StreamClosedError(f"{self.peer} has reset stream {self._protocol}")
+            raise self._reset_error()
         next_at = min(self._reset_at, self._inbox[0].arrives_at if self._inbox else NEVER)
         return None, inward.visible_at(next_at)
 

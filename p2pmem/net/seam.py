@@ -92,6 +92,9 @@ class NetworkLimits:
     """From `connect` to a proven peer."""
     open_stream_timeout_s: float = 10.0
     """Agreeing on the protocol of a stream, on either side."""
+    gone_stream_timeout_s: float = 30.0
+    """How long the handler of a stream may go on once the stream has gone, whoever ended it or its connection. What
+    had arrived before can be read meanwhile."""
     inbound_streams_per_peer_max: int = 64
     """Streams of one peer that we serve at once, each until its handler has returned; one more is reset."""
     window_bytes: int = 256 * 1024
@@ -213,7 +216,8 @@ class Stream(Protocol):
 
 Handler: TypeAlias = Callable[[Stream], Awaitable[None]]
 """Serves one inbound stream in its own task. When it returns, the stream is closed. When it raises, the stream is reset
-and the error logged; nothing else is harmed. It is cancelled when the network closes."""
+and the error logged; nothing else is harmed. It is cancelled when the network closes, and `gone_stream_timeout_s` after
+its stream has gone: a handler that neither reads nor writes does not notice that itself."""
 
 Gate: TypeAlias = Callable[[PeerId, str], bool]
 """Whether a peer that has proven itself may be connected. Asked in both directions: with the address it dials from, as

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Protocol
 
 import trio
-from p2pmem_protocol.errors import MisuseError
 
 from p2pmem.net.counters import Traffic
 from p2pmem.net.seam import READ_BYTES, PeerId, StreamClosedError
+from p2pmem.net.stream_base import StreamBase, check_read_size
 
 
 class Carrier(Protocol):
@@ -50,31 +50,22 @@ class Carrier(Protocol):
     def reset_stream(self, stream_id: int) -> None: ...
 
 
-class Libp2pStream:
+class Libp2pStream(StreamBase):
     """One end of a stream; implements `seam.Stream`."""
 
     def __init__(self, connection: Carrier, stream_id: int, protocol: str) -> None:
+        super().__init__(protocol)
         self._connection = connection
         self._id = stream_id
-        self._protocol = protocol
         self._buffer = bytearray()
         self._read_ended = False
-        self._write_ended = False
         self._reset = False
-        self._closed = False
-        self._changed = trio.Event()
-        self._reading = False
-        self._writing = False
         self._counted = False
         self._kept_bytes = 0
 
     @property
     def peer(self) -> PeerId:
         return self._connection.peer
-
-    @property
-    def protocol(self) -> str:
-        return self._protocol
 
     @property
     def unread_bytes(self) -> int:
@@ -86,36 +77,28 @@ class Libp2pStream:
         self._counted = True
 
     async def send_all(self, data: bytes) -> None:
-        if self._writing:
-            raise trio.BusyResourceError("another task is sending on this stream")
-        self._writing = True
-        try:
-            await trio.lowlevel.checkpoint()
-            rest = memoryview(data)
-            self._check_writable()
-            while rest:
-                size = min(len(rest), await self._wait_for_room())
-                self._connection.put_data(self._id, rest[:size])
-                if self._counted:
-                    self._connection.traffic.stream_sent_bytes += size
-                rest = rest[size:]
-        except trio.Cancelled:
-            self.reset_now()
-            raise
-        finally:
-            self._writing = False
+        with self._sending:
+            try:
+                await trio.lowlevel.checkpoint()
+                rest = memoryview(data)
+                self._check_writable()
+                while rest:
+                    size = min(len(rest), await self._wait_for_room())
+                    self._connection.put_data(self._id, rest[:size])
+                    if self._counted:
+                        self._connection.traffic.stream_sent_bytes += size
+                    rest = rest[size:]
+            except trio.Cancelled:
+                self.reset_now()
+                raise
 
     async def receive_some(self, max_bytes: int = READ_BYTES) -> bytes:
-        if max_bytes <= 0:
-            raise MisuseError(f"max_bytes is {max_bytes}; ask for at least one")
-        if self._reading:
-            raise trio.BusyResourceError("another task is receiving on this stream")
-        self._reading = True
-        try:
+        check_read_size(max_bytes)
+        with self._receiving:
             await trio.lowlevel.checkpoint()
             while not self._buffer:
                 if self._closed:
-                    raise StreamClosedError(f"stream {self._protocol} to {self.peer} is closed here: open a new one")
+                    raise self._closed_error()
                 if self._read_ended:
                     return b""
                 if self._reset:
@@ -127,8 +110,6 @@ class Libp2pStream:
                 self._connection.traffic.stream_received_bytes += len(data)
             self._connection.released(self._id, len(data))
             return data
-        finally:
-            self._reading = False
 
     def keep(self, size_bytes: int) -> None:
         if not self._closed:
@@ -140,15 +121,7 @@ class Libp2pStream:
         if not self._write_ended:
             self._write_ended = True
             self._connection.end_stream(self._id)
-            self._notify()
-
-    async def reset(self) -> None:
-        self.reset_now()
-        await trio.lowlevel.checkpoint()
-
-    async def aclose(self) -> None:
-        self.close_now()
-        await trio.lowlevel.checkpoint()
+            self.notify()
 
     def close_now(self) -> None:
         if not self._closed:
@@ -166,19 +139,20 @@ class Libp2pStream:
 
     def received(self, data: bytes) -> None:
         self._buffer += data
-        self._notify()
+        self.notify()
 
     def peer_ended(self) -> None:
         self._read_ended = True
-        self._notify()
+        self.notify()
 
     def window_opened(self) -> None:
-        self._notify()
+        self.notify()
 
     def peer_reset(self) -> None:
         """The peer gave the stream up, or its connection ended. What has arrived can still be read."""
         self._reset = True
-        self._notify()
+        self._gone_at(trio.current_time())
+        self.notify()
 
     # For multistream-select
 
@@ -194,24 +168,19 @@ class Libp2pStream:
     async def write(self, data: bytes) -> None:
         await self.send_all(data)
 
-    def _notify(self) -> None:
-        self._changed.set()
-        self._changed = trio.Event()
-
     def _drop_buffer(self) -> None:
         self._connection.dropped(len(self._buffer) + self._kept_bytes)
         self._kept_bytes = 0
         self._buffer.clear()
-        self._notify()
+        self._gone_at(trio.current_time())
+        self.notify()
 
     def _ended_error(self) -> StreamClosedError:
-        if self._connection.ended:
-            return StreamClosedError(f"the connection to {self.peer} has ended, and stream {self._protocol} with it")
-        return StreamClosedError(f"{self.peer} has reset stream {self._protocol}")
+        return self._lost_error() if self._connection.ended else self._reset_error()
 
     def _check_writable(self) -> None:
         if self._closed or self._write_ended:
-            raise StreamClosedError(f"stream {self._protocol} to {self.peer} is closed here: open a new one")
+            raise self._closed_error()
         if self._reset or self._connection.ended:
             raise self._ended_error()
 

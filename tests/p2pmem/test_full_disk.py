@@ -47,7 +47,7 @@ class SmallDisk:
         self._filling = path / "filling"
 
     def fill(self, leaving_bytes: int = 0) -> None:
-        """Fill it to the last page but for so many bytes, though a node that runs on it writes and deletes meanwhile."""
+        """Fill it to the last page but for so many bytes, though a node that runs on it writes meanwhile."""
         for _ in range(FILLINGS_MAX):
             too_many_bytes = free_bytes_of(self.path) - leaving_bytes
             if too_many_bytes == 0:

@@ -11,6 +11,7 @@ from p2pmem_protocol.errors import MisuseError
 
 from p2pmem.net.seam import (
     LimitReachedError,
+    Network,
     NetworkLimits,
     NotSpokenError,
     PeerEventKind,
@@ -407,6 +408,81 @@ async def test_handlers_end_when_the_network_is_left(networks: Networks) -> None
             await alice.open_stream(await alice.connect(bob.addresses()[0], expected=None), "/keep/1")
             await until(lambda: bob.statistics().peers[alice.peer_id].inbound_streams == 1)
         assert ended == ["/keep/1"]
+
+
+HASTY = NetworkLimits(gone_stream_timeout_s=0.2)
+
+
+async def reset(stream: Stream, network: Network) -> None:
+    await stream.reset()
+
+
+async def disconnect(stream: Stream, network: Network) -> None:
+    await network.disconnect(stream.peer, "enough")
+
+
+@pytest.mark.parametrize("end", [reset, disconnect])
+async def test_a_handler_that_sleeps_ends_some_time_after_its_stream(
+    networks: Networks, end: Callable[[Stream, Network], Awaitable[None]]
+) -> None:
+    ended: list[float] = []
+
+    async def sleep(stream: Stream) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            ended.append(trio.current_time())
+
+    async with networks.network("alice") as alice, networks.network("bob", limits=HASTY) as bob:
+        bob.set_handler("/sleep/1", sleep)
+        peer = await alice.connect(bob.addresses()[0], expected=None)
+        stream = await alice.open_stream(peer, "/sleep/1")
+        await until(lambda: bob.statistics().peers[alice.peer_id].inbound_streams == 1)
+        ended_s = trio.current_time()
+        await end(stream, alice)
+        await until(lambda: bool(ended))
+        assert ended[0] - ended_s >= HASTY.gone_stream_timeout_s
+        assert bob.statistics().refused["gone-stream"] == 1
+
+
+async def test_a_handler_that_closes_its_stream_has_the_same_time_to_end(networks: Networks) -> None:
+    done = trio.Event()
+
+    async def close(stream: Stream) -> None:
+        await stream.aclose()
+        try:
+            await trio.sleep_forever()
+        finally:
+            done.set()
+
+    async with networks.network("alice") as alice, networks.network("bob", limits=HASTY) as bob:
+        bob.set_handler("/close/1", close)
+        await alice.open_stream(await alice.connect(bob.addresses()[0], expected=None), "/close/1")
+        with trio.fail_after(20):
+            await done.wait()
+
+
+async def test_what_arrived_before_its_connection_ended_is_read_and_worked_on(networks: Networks) -> None:
+    read: list[bytes] = []
+    may_read, has_read = trio.Event(), trio.Event()
+
+    async def slow(stream: Stream) -> None:
+        await may_read.wait()
+        read.append(await stream.receive_some())
+        with pytest.raises(StreamClosedError):
+            await stream.receive_some()
+        has_read.set()
+
+    async with networks.network("alice") as alice, networks.network("bob") as bob:
+        bob.set_handler("/slow/1", slow)
+        peer = await alice.connect(bob.addresses()[0], expected=None)
+        stream = await alice.open_stream(peer, "/slow/1")
+        await stream.send_all(b"said before")
+        await alice.disconnect(peer, "enough")
+        await until_gone(bob, alice.peer_id)
+        may_read.set()
+        await has_read.wait()
+    assert read == [b"said before"]
 
 
 async def test_leaving_the_network_while_cancelled_still_closes_it(networks: Networks) -> None:
