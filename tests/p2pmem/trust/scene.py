@@ -6,8 +6,9 @@ when it wakes up, and two bare sets that are fed the same things forwards and ba
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, replace
 
 from p2pmem_devnet.cluster import Cluster
@@ -135,12 +136,20 @@ class Scene:
         await self.ada.change_members(change)
         await self.cluster.settled()
 
-    def said_by(self, node: ClusterNode, asset: Asset) -> int:
-        """How many verdicts of a node's agent are held here."""
-        graph = self.ada.graph
-        version = graph.set.version(subject(asset))
+    def said_by(self, node: ClusterNode, asset: Asset, *, held_by: ClusterNode | None = None) -> frozenset[bytes]:
+        """Which verdicts of a node's agent another holds; `ada`, where nobody else is named."""
+        version = (held_by or self.ada).graph.set.version(subject(asset))
         assert version is not None
-        return sum(it.kind is Kind.VERDICT and it.author == node.address for it in version.evidence_in_set())
+        evidence = version.evidence_in_set()
+        return frozenset(it.id for it in evidence if it.kind is Kind.VERDICT and it.author == node.address)
+
+    def said_on_disk(self, node: ClusterNode) -> frozenset[bytes]:
+        """Which verdicts of its own a node that is down has in its file, as it will find it when it is back."""
+        assert not node.is_up
+        with closing(sqlite3.connect(node.disk.places().ledger or "")) as connection:
+            rows = connection.execute("SELECT data FROM item WHERE kind = ?", (Kind.VERDICT,)).fetchall()
+        verdicts = [Evidence.decode(bytes(row[0])) for row in rows]
+        return frozenset(it.id for it in verdicts if it.signer == node.address)
 
 
 @asynccontextmanager
