@@ -95,28 +95,27 @@ def _may_lower(item: Item, key: VersionKey) -> bool:
     return item.kind in (Kind.SHARE, Kind.PUBLISH) and item.delegation is not None
 
 
-def meet(a: Node, b: Node, t_ms: int) -> int:
-    """One round; returns how much it moved. Heads first: with different heads nothing is reconciled."""
+def meet(a: Node, b: Node, t_ms: int) -> set[bytes]:
+    """One round; returns what it moved. Heads first: with different heads nothing is reconciled."""
     place = max(a.place, b.place)
     for node in (a, b):
         node.adopt(place, node.clock(t_ms))
     at_ms = max(a.clock(t_ms), b.clock(t_ms))
     of_a, of_b = ({item_id for _, item_id in node.set.reconciled(at_ms)} for node in (a, b))
-    return _send(a, b, of_a - of_b, at_ms) + _send(b, a, of_b - of_a, at_ms)
+    return _send(a, b, of_a - of_b, at_ms) | _send(b, a, of_b - of_a, at_ms)
 
 
-def _send(giver: Node, taker: Node, ids: Iterable[bytes], at_ms: int) -> int:
+def _send(giver: Node, taker: Node, ids: Iterable[bytes], at_ms: int) -> set[bytes]:
     pool = {item.id: item for item in giver.history.pool}
     wanted = [pool[item_id] for item_id in ids if taker.wants(item_id, at_ms)]
-    return sum(
-        taker.offer(item, at_ms) for item in sorted(wanted, key=lambda it: (histories.round_rank(it.kind), it.id))
-    )
+    in_order = sorted(wanted, key=lambda it: (histories.round_rank(it.kind), it.id))
+    return {item.id for item in in_order if taker.offer(item, at_ms)}
 
 
 def settle(nodes: tuple[Node, Node], source: list[Item], t_ms: int) -> None:
     """Rounds, and everything from the source, until nothing moves."""
     for _ in range(ROUNDS_MAX):
-        moved = meet(*nodes, t_ms)
+        moved = len(meet(*nodes, t_ms))
         for node in nodes:
             moved += sum(node.offer(item, node.clock(t_ms)) for item in source)
         if not moved:
@@ -163,13 +162,14 @@ def _agree(history: histories.History, nodes: tuple[Node, Node], t_ms: int, with
             node.sweep(t_ms)
         settle(nodes, history.pool if with_source else [], t_ms)
         t_ms += 3 * MINUTE
-    were_apart = _are_kept_apart_by_an_end(nodes, t_ms - 3 * MINUTE)
+    apart = _kept_apart_by_an_end(nodes, t_ms - 3 * MINUTE) or set()
     at_ms = max(a.clock(t_ms), b.clock(t_ms))
-    # Only what found room meanwhile, where something ended, may be news to the other peer.
-    came_back = sum(len(node.set.sweep(at_ms).entered) for node in nodes)
-    assert meet(a, b, t_ms) <= came_back or were_apart
+    # Only what found room meanwhile, where something ended, may be news to the other peer; and what an end, between
+    # the clocks of the two when they settled last, had kept from one of them.
+    came_back = {item_id for node in nodes for item_id in node.set.sweep(at_ms).entered}
+    assert meet(a, b, t_ms) <= came_back | apart
     settle(nodes, [], t_ms)
-    assert meet(a, b, t_ms) == 0
+    assert not meet(a, b, t_ms)
     at_ms = _settle_over_an_end(nodes, t_ms)
     if a.set.head is None:
         return
@@ -183,7 +183,7 @@ def _agree(history: histories.History, nodes: tuple[Node, Node], t_ms: int, with
 def _settle_over_an_end(nodes: tuple[Node, Node], t_ms: int) -> int:
     """When both hold the same, as the later clock has it: here a minute is one of rounds."""
     a, b = nodes
-    if not _are_kept_apart_by_an_end(nodes, t_ms):
+    if _kept_apart_by_an_end(nodes, t_ms) is None:
         return max(a.clock(t_ms), b.clock(t_ms))
     for _ in range(5):
         t_ms += MINUTE
@@ -193,8 +193,8 @@ def _settle_over_an_end(nodes: tuple[Node, Node], t_ms: int) -> int:
     return _settle_over_an_end(nodes, t_ms)
 
 
-def _are_kept_apart_by_an_end(nodes: tuple[Node, Node], t_ms: int) -> bool:
-    """Whether they differ; then something ends that only one of them holds.
+def _kept_apart_by_an_end(nodes: tuple[Node, Node], t_ms: int) -> set[bytes] | None:
+    """What only one of them holds, or None when they are equal in that and in what they give.
 
     R(t) looks a minute ahead. What ends within that minute is not given any more, and who still holds it has no room
     for what the other holds already, refuses it, and remembers that for two minutes. The same between the clocks of
@@ -203,15 +203,13 @@ def _are_kept_apart_by_an_end(nodes: tuple[Node, Node], t_ms: int) -> bool:
     """
     a, b = nodes
     from_ms, at_ms = sorted((a.clock(t_ms), b.clock(t_ms)))
-    if _is_equal(a, b, at_ms):
-        return False
-    assert any(from_ms < it.ends_at_ms <= at_ms + RECONCILE_LEAD_MS for node in nodes for it in node.set.records())
-    return True
-
-
-def _is_equal(a: Node, b: Node, at_ms: int) -> bool:
-    of_a, of_b = ({record.id for record in node.set.records()} for node in (a, b))
-    return of_a == of_b and a.set.reconciled(at_ms) == b.set.reconciled(at_ms)
+    held_by_a, held_by_b = ({record.id for record in node.set.records()} for node in nodes)
+    apart = held_by_a ^ held_by_b
+    is_equal = not apart and a.set.reconciled(at_ms) == b.set.reconciled(at_ms)
+    assert is_equal or any(
+        from_ms < it.ends_at_ms <= at_ms + RECONCILE_LEAD_MS for node in nodes for it in node.set.records()
+    )
+    return None if is_equal else apart
 
 
 def _check_new_words(history: histories.History, node: Node) -> None:
