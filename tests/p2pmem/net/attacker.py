@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from p2pmem.net.libp2p_host import Libp2pNetwork
-from p2pmem.net.seam import NetworkLimits, PeerId
+from p2pmem.net.seam import NetworkLimits, PeerId, Stream
 from p2pmem.net.secure import Identity, SecureChannel
 from p2pmem.net.wire import Wire, WireError
 from tests.attacks import raw
@@ -72,3 +72,15 @@ async def assert_serves(network: Libp2pNetwork) -> PeerId:
         peer = await honest.connect(network.addresses()[0], expected=None)
         assert await ask(honest, peer, b"are you there") == b"are you there"
         return honest.peer_id
+
+
+async def read_until(channel: SecureChannel, word: bytes) -> bytes:
+    """What the victim sends, until this is in it."""
+    heard = b""
+    while word not in heard:
+        heard += await channel.receive()
+    return heard
+
+
+async def hold(stream: Stream) -> None:
+    await trio.sleep_forever()

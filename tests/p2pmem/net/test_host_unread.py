@@ -1,0 +1,173 @@
+"""Content that nobody reads, on either side, has a limit in each stream, each connection and all together."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+
+import trio
+
+from p2pmem.net.framing import FrameReader, encode_frames
+from p2pmem.net.seam import NetworkLimits, Standing, Stream, StreamClosedError
+from p2pmem.net.secure import Identity
+from p2pmem.net.wire import WireError
+from p2pmem.net.yamux import INITIAL_WINDOW_BYTES
+from tests.attacks.raw import ACK, DATA, PING, SYN, WINDOW, frame, negotiate
+
+from .attacker import assert_serves, hold, read_until, secured, until_closed, victim, write_until_closed
+from .helpers import until
+
+
+async def test_content_beyond_the_window_ends_the_connection_before_it_is_held() -> None:
+    async with victim() as network:
+        network.set_handler("/hold/1", hold)
+        channel = await secured(network)
+        await channel.write(negotiate(1, "/hold/1"))
+        await write_until_closed(channel, itertools.repeat(frame(DATA, 0, 1, 16_384, bytes(16_384)), 20_000))
+        received = [peer.wire_received_bytes for peer in network.statistics().peers.values()]
+        assert max(received) < 2 * INITIAL_WINDOW_BYTES
+        assert network.statistics().refused["broken-protocol"] == 1
+        await assert_serves(network)
+
+
+async def test_many_streams_that_nobody_reads_have_a_limit_together() -> None:
+    limits = NetworkLimits(unread_per_connection_max_bytes=1_000_000)
+    async with victim(limits) as network:
+        network.set_handler("/hold/1", hold)
+        channel = await secured(network)
+        pieces = itertools.chain.from_iterable(
+            [negotiate(stream_id, "/hold/1"), *[frame(DATA, 0, stream_id, 16_384, bytes(16_384))] * 15]
+            for stream_id in range(1, 128, 2)
+        )
+        await write_until_closed(channel, pieces)
+        received = [peer.wire_received_bytes for peer in network.statistics().peers.values()]
+        assert max(received) < 2_000_000
+        assert network.statistics().refused["unread"] == 1
+        await assert_serves(network)
+
+
+async def test_so_many_bytes_may_be_unread_in_all_streams_and_one_more_ends_the_connection() -> None:
+    async with victim(NetworkLimits(unread_per_connection_max_bytes=400_000)) as network:
+        network.set_handler("/hold/1", hold)
+        channel = await secured(network)
+        for stream_id in (1, 3):
+            await channel.write(negotiate(stream_id, "/hold/1"))
+            await read_until(channel, b"/hold/1")
+            await channel.write(frame(DATA, 0, stream_id, 200_000, bytes(200_000)))
+        await channel.write(frame(PING, SYN, 0, 7))
+        await read_until(channel, frame(PING, ACK, 0, 7))
+        assert "unread" not in network.statistics().refused
+        await channel.write(frame(DATA, 0, 1, 1, b"x"))
+        await until_closed(channel.wire)
+        assert network.statistics().refused["unread"] == 1
+
+
+async def test_so_many_bytes_of_all_peers_may_be_unread_and_of_more_who_has_most_goes_and_strangers_first() -> None:
+    member = Identity(os.urandom(32))
+    async with victim(NetworkLimits(unread_max_bytes=600_000)) as network:
+        network.set_handler("/hold/1", hold)
+        network.set_standing(lambda peer: Standing("member", frozenset({b"graph"})) if peer == member.peer_id else None)
+        ours, most, less = await secured(network, member), await secured(network), await secured(network)
+        for channel, size_bytes in ((ours, 250_000), (most, 200_000), (less, 150_000)):
+            await channel.write(negotiate(1, "/hold/1"))
+            await read_until(channel, b"/hold/1")
+            await channel.write(frame(DATA, 0, 1, size_bytes, bytes(size_bytes)))
+            await channel.write(frame(PING, SYN, 0, 7))
+            await read_until(channel, frame(PING, ACK, 0, 7))
+        assert network.counters.unread_bytes == 600_000
+        assert network.statistics().refused == {}
+        await less.write(frame(DATA, 0, 1, 1, b"x"))
+        await until_closed(most.wire)
+        assert network.statistics().refused["unread-in-all"] == 1
+        assert network.counters.unread_bytes == 400_001
+        await assert_serves(network)
+        less.wire.close()
+        ours.wire.close()
+        await until(lambda: not network.connected())
+
+
+async def test_members_who_leave_much_unread_do_not_end_a_stranger_who_has_little() -> None:
+    ours = [Identity(os.urandom(32)) for _ in range(3)]
+    members = {identity.peer_id for identity in ours}
+    async with victim(NetworkLimits(unread_max_bytes=600_000)) as network:
+        network.set_handler("/hold/1", hold)
+        network.set_standing(lambda peer: Standing("member", frozenset({b"graph"})) if peer in members else None)
+        channels = [await secured(network, identity) for identity in ours]
+        stranger = await secured(network)
+        for channel, size_bytes in zip((*channels, stranger), (250_000, 200_000, 100_000, 50_001), strict=True):
+            await channel.write(negotiate(1, "/hold/1"))
+            await read_until(channel, b"/hold/1")
+            await channel.write(frame(DATA, 0, 1, size_bytes, bytes(size_bytes)))
+        with trio.fail_after(10):
+            await until_closed(channels[0].wire)
+        await stranger.write(frame(PING, SYN, 0, 7))
+        await read_until(stranger, frame(PING, ACK, 0, 7))
+        assert network.counters.unread_bytes == 350_001
+        for channel in (*channels, stranger):
+            channel.wire.close()
+        await until(lambda: not network.connected())
+        assert network.counters.unread_bytes == 0
+
+
+async def test_half_a_frame_is_unread_until_the_rest_of_it_comes() -> None:
+    got = trio.Event()
+
+    async def whole(stream: Stream) -> None:
+        reader = FrameReader(stream, frame_max_bytes=1 << 20)
+        assert await reader.receive() == bytes(150_000)
+        got.set()
+        await reader.receive()
+
+    async with victim(NetworkLimits(unread_per_connection_max_bytes=300_000, unread_max_bytes=500_000)) as network:
+        network.set_handler("/whole/1", whole)
+        channels = [await secured(network) for _ in range(3)]
+        words = encode_frames([bytes(150_000)])
+        for channel in channels:
+            await channel.write(negotiate(1, "/whole/1"))
+            await read_until(channel, b"/whole/1")
+            await channel.write(frame(DATA, 0, 1, 140_000, words[:140_000]))
+        await until(lambda: network.counters.unread_bytes > 3 * 139_000)
+        await channels[0].write(frame(DATA, 0, 1, len(words) - 140_000, words[140_000:]))
+        await got.wait()
+        await until(lambda: network.counters.unread_bytes < 3 * 139_000)
+        for stream_id in (3, 5):
+            await channels[1].write(negotiate(stream_id, "/whole/1"))
+            await read_until(channels[1], b"/whole/1")
+            with contextlib.suppress(WireError):
+                await channels[1].write(frame(DATA, 0, stream_id, 100_000, words[:100_000]))
+        with trio.fail_after(10):
+            await until_closed(channels[1].wire)
+        assert network.statistics().refused["unread"] == 1
+        for channel in channels:
+            channel.wire.close()
+        await until(lambda: not network.connected())
+        assert network.counters.unread_bytes == 0
+
+
+async def test_questions_without_end_whose_answers_are_not_read() -> None:
+    async with victim(NetworkLimits(stalled_write_timeout_s=0.5)) as network:
+        channel = await secured(network)
+        await write_until_closed(channel, itertools.repeat(frame(PING, SYN, 0, 1) * 1000))
+        assert network.statistics().refused["unread-answers"] == 1
+        await assert_serves(network)
+
+
+async def test_a_reader_that_stops_is_cut_off_and_frees_the_writer() -> None:
+    async with victim(NetworkLimits(stalled_write_timeout_s=0.2)) as network:
+        failed = trio.Event()
+
+        async def flood(stream: Stream) -> None:
+            try:
+                while True:
+                    await stream.send_all(bytes(65_536))
+            except StreamClosedError:
+                failed.set()
+
+        network.set_handler("/flood/1", flood)
+        channel = await secured(network)
+        # It opens the window wide, and never reads its socket.
+        await channel.write(negotiate(1, "/flood/1") + frame(WINDOW, 0, 1, 2**30))
+        await failed.wait()
+        channel.wire.close()
+        await assert_serves(network)
