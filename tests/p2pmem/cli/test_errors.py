@@ -7,6 +7,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -181,23 +183,29 @@ def test_the_file_of_a_process_that_is_gone_is_not_believed(tmp_path: Path, caps
 # Jobs
 
 
-async def test_a_job_is_waited_for_and_how_it_waits_is_told(node: Node) -> None:
-
+@asynccontextmanager
+async def waiting(node: Node, *words: str) -> AsyncIterator[list[Said]]:
+    """A command that waits for its job; after the block, what it said in the end."""
     await node.shared()
     node.face.hold = True
     said: list[Said] = []
 
     async def command() -> None:
-        said.append(await node("verify", "x"))
+        said.append(await node(*words))
 
     with trio.fail_after(GIVES_UP_S):  # a command that fails never does what the loop below waits for
         async with trio.open_nursery() as nursery:
             nursery.start_soon(command)
             while not any(name == "watch_job" for name, _ in node.face.calls):
                 await trio.testing.wait_all_tasks_blocked(0.01)
-            await node.face.progress("job-2", "2 of 3; waiting for \x1b[1mbob")
-            await trio.testing.wait_all_tasks_blocked(0.05)
-            await node.face.finish("job-2", result={"level": "Rejected", "shown": "1 of 3"})
+            yield said
+
+
+async def test_a_job_is_waited_for_and_how_it_waits_is_told(node: Node) -> None:
+    async with waiting(node, "verify", "x") as said:
+        await node.face.progress("job-2", "2 of 3; waiting for \x1b[1mbob")
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        await node.face.finish("job-2", result={"level": "Rejected", "shown": "1 of 3"})
     assert said[0].code == Exit.JOB_ENDED_BADLY
     assert "Rejected" in said[0].out
     assert "verify: waiting - 2 of 3; waiting for \N{REPLACEMENT CHARACTER}[1mbob" in said[0].err
@@ -238,20 +246,8 @@ async def test_a_job_that_ended_badly_says_so_by_its_exit_code(node: Node, state
 
 
 async def test_a_node_that_stops_in_between_is_said(node: Node) -> None:
-
-    await node.shared()
-    node.face.hold = True
-    said: list[Said] = []
-
-    async def command() -> None:
-        said.append(await node("publish", "x"))
-
-    with trio.fail_after(GIVES_UP_S):  # a command that fails never does what the loop below waits for
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(command)
-            while not any(name == "watch_job" for name, _ in node.face.calls):
-                await trio.testing.wait_all_tasks_blocked(0.01)
-            node.stop.set()
+    async with waiting(node, "publish", "x") as said:
+        node.stop.set()
     assert said[0].code == Exit.OUTSIDE
     assert "p2pmem job watch job-2" in said[0].err
 
