@@ -50,13 +50,19 @@ def check(data: bytes) -> str:
         assert signer != author
         approved.add(signer)
     assert len(approved) == m
-    parent, may_sign = bytes(32), creator
+    before = None
     for header in map(cbor2.loads, headers):
         _, on, root_key, label, *values, signer, signature = header.values()
-        assert (on, root_key, label, signer) == (network, creator, slug, may_sign), "signed by whom it had to be"
-        assert values[2] == parent, "each header follows from the one before"
-        (found, parent), may_sign = signed("Roster", [graph, *values, signer], signature), values[4]
+        _, term, parent, parent_term, owner, *_ = values
+        assert (on, root_key, label) == (network, creator, slug)
+        if before is None:
+            assert (signer, term > parent_term) == (creator, True), "the root key begins a term"
+        else:
+            assert (parent, parent_term, signer) == before, "each header follows from the one before"
+            assert (term, owner) == (parent_term, signer), "within the term, and the owner stays"
+        found, digest = signed("Roster", [graph, *values, signer], signature)
         assert found == signer
+        before = digest, term, owner
     assert values[5] == quorum, "the last header names the quorum"
     return f"{m} of {len(set(verifiers) - {author})} verified 0x{author.hex()}/{name}@{version}, root 0x{root.hex()}"
 

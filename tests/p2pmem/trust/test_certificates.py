@@ -23,6 +23,7 @@ from trio.testing import MockClock
 from p2pmem.api.problems import Exit
 from p2pmem.cli.main import main
 from p2pmem.face import MemberChange
+from tests.devnet.check_certificate import check
 from tests.p2pmem.trust.scene import Scene, scene, subject
 
 
@@ -179,3 +180,25 @@ async def test_a_certificate_of_an_earlier_term_counts_for_who_joins_after_a_roo
         assert checked(capsys, file, "--head", head)[1]["standing"] == "outdated", (
             "nothing says that it had that quorum"
         )
+
+
+async def test_code_that_is_not_ours_accepts_it_whoever_owned_the_graph_by_then(autojump_clock: MockClock) -> None:
+    async with scene() as it:
+        asset = await verified(it)
+        await it.change(MemberChange(m=3))
+        await it.change(MemberChange(owner=str(it.bo.address)))
+        await it.bo.change_members(MemberChange(m=1))
+        await it.cluster.settled()
+        later, _ = await it.proposed("ex:later ex:is ex:known .")
+        assert await it.cy.decide(approve=True) == 1
+        for each, words in ((asset, "2 of 3"), (later, "1 of 3")):
+            assert await it.level(each) is Trust.CONSENSUS_VERIFIED
+            said = {check(bytes.fromhex((await node.certificate(each)).cbor)) for node in it.awake}
+            assert said == {f"{words} verified {each.author}/{each.name}@1, root {each.root}"}
+        # the root key began a term with the second owner, who then changed M
+        whole = Certificate.decode(bytes.fromhex((await it.bo.certificate(later)).cbor))
+        assert [(it.header.term, it.header.is_root_act) for it in whole.headers] == [(2, True), (2, False)]
+        first, second = whole.headers
+        for broken in ((second,), (first,), (first, first, second), (second, first)):
+            with pytest.raises(AssertionError):
+                check(replace(whole, headers=broken).encode())
