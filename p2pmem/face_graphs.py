@@ -129,7 +129,8 @@ class MemberChange:
 
 @dataclass(frozen=True, slots=True)
 class TrustChange:
-    """How far a version is trusted now and would be after a change: a level, `not shown` now, or `gone` then."""
+    """How far a version is trusted now and would be after a change: a level with its M of N, `not shown` now, or `gone`
+    then."""
 
     reference: str
     now: str

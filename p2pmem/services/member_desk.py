@@ -202,5 +202,5 @@ def access_of(word: str) -> Access:
 
 
 def _told(graph: LedgerGraph, it: Foreseen) -> TrustChange:
-    now = it.now.word if it.now is not None else "not shown"
-    return TrustChange(reference_in(graph, it.version), now, it.then.word if it.then is not None else "gone")
+    now = it.now.shown if it.now is not None else "not shown"
+    return TrustChange(reference_in(graph, it.version), now, it.then.shown if it.then is not None else "gone")

@@ -67,7 +67,7 @@ def lines_of(preview: ChangePreview) -> tuple[str, ...]:
         *(f"asked for: {it}" for it in preview.asked),
         *map(line_of, preview.differences),
         *preview.notes,
-        *(f"{it.reference}: {it.now} now, {it.then} then" for it in preview.trust),
+        *(f"{it.reference}: now {it.now}; then {it.then}" for it in preview.trust),
     )
 
 

@@ -246,8 +246,34 @@ async def test_a_change_that_shows_again_what_a_former_owner_hid_says_so(autojum
         assert (await it.cy.face.preview_members(it.cluster.graph, kept)).trust == ()
         change = replace(kept, leaked=True)
         told = await it.cy.face.preview_members(it.cluster.graph, change)
-        assert told.trust == (TrustChange(asset.reference, "not shown", "SelfAttested"),)
+        assert told.trust == (TrustChange(asset.reference, "not shown", "SelfAttested, 0 of 2, 1 needed"),)
         assert "not shown now, and shown by this change: 1 version" in told.notes
         await it.cy.change_members(change)
         await it.cluster.settled()
         assert it.dan.sees(asset)
+
+
+@pytest.mark.parametrize("way", ["dropped", "leaked"])
+async def test_a_change_by_which_a_version_stays_verified_but_by_fewer_says_so(
+    way: str, autojump_clock: MockClock
+) -> None:
+    async with scene() as it:
+        asset, _ = await it.proposed()
+        await it.proposed("ex:other ex:is ex:open .")
+        for node in (it.bo, it.cy):
+            assert await it.offered(it.verdict(node, asset).encode()) == {None}
+        lower = MemberChange(m=1)
+        told = await it.ada.face.preview_members(it.cluster.graph, lower)
+        assert told.trust == (), "what is verified stays so, by as many; of the other it is the quorum that is other"
+        await it.change(lower)
+        assert await it.offered(it.verdict(it.bo, asset).encode()) == {None}
+        change = MemberChange(drop=(asset.reference,))
+        if way == "leaked":
+            change = MemberChange(remove=(str(it.cy.address),), leaked=True)
+        told = await it.ada.face.preview_members(it.cluster.graph, change)
+        then = "ConsensusVerified, 1 of 3, 1 needed, 1 manual"
+        assert told.trust == (TrustChange(asset.reference, "ConsensusVerified, 2 of 3, 2 needed, 2 manual", then),)
+        await it.change(change)
+        view = it.dan.view(asset)
+        assert view is not None
+        assert view.trust.shown == then

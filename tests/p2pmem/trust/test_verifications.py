@@ -301,7 +301,9 @@ async def test_what_rests_on_a_leaked_key_falls_when_it_is_removed_as_leaked(aut
         change = MemberChange(remove=(str(it.cy.address),), leaked=True)
         preview = await it.dan.face.preview_members(it.cluster.graph, change)
         assert (preview.signer, preview.signs_here) == (str(it.ada.address), False)
-        assert [(each.now, each.then) for each in preview.trust] == [("ConsensusVerified", "SelfAttested")]
+        assert [(each.now, each.then) for each in preview.trust] == [
+            ("ConsensusVerified, 2 of 3, 2 needed, 2 manual", "SelfAttested, 0 of 2, 2 needed")
+        ]
         assert preview.trust[0].reference == asset.reference
         await it.cluster.settled()
         await it.change(change)
