@@ -511,8 +511,9 @@ class Face(Protocol):
     async def history(self, graph: str, reference: str) -> HistoryView:
         """What became of an asset; a version number in the reference is passed over."""
 
-    async def diff(self, graph: str, reference: str, *, other: int | None) -> DiffView:
-        """A version against another one of its asset; without `other`, against the one before."""
+    async def diff(self, graph: str, reference: str, *, other: str | None) -> DiffView:
+        """A version against another one of its asset, which `other` names by `<version>[:<seal>]` or in full; without
+        it, against the one before."""
 
     async def explain(self, graph: str, reference: str) -> Explanation:
         """Who stands behind a version, by which signatures, and what is missing."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from p2pmem.face_graphs import Difference
+
 
 @dataclass(frozen=True, slots=True)
 class SignerView:
@@ -37,13 +39,15 @@ class TrustView:
 class DiffView:
     """What one version says and another does not, as lines of canonical N-Quads. The newer one may be a draft.
 
-    Blank nodes are named anew in each version, so a line with one may be in both lists and mean the same.
+    Blank nodes are named anew in each version, so a line with one may be in both lists and mean the same. `sealed` is
+    what else is other in what their author signed: the sub-graph, and in two seals of one version also the rest.
     """
 
     older: str
     newer: str
     added: tuple[str, ...]
     removed: tuple[str, ...]
+    sealed: tuple[Difference, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,15 @@ def parse_reference(reference: str, default_author: Address) -> Reference:
     return Reference(key, int(number), seal.lower())
 
 
+def parse_version_of(key: AssetKey, text: str) -> Reference:
+    """A version of an asset that was named before: `[@]<version>[:<seal>]`, or a reference to it with its name."""
+    name, _, rest = text.strip().rpartition("@")
+    named = parse_reference(f"{name or key}@{rest}", key.author)
+    if named.key != key:
+        raise MisuseError(f"{text!r} is no version of {key}")
+    return named
+
+
 def full_reference(key: VersionKey) -> str:
     """A version by a name that only it has."""
     return f"{key.asset}@{key.version}:{hex_id(key.seal)}"

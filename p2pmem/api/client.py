@@ -295,7 +295,7 @@ class HttpFace:
     async def history(self, graph: str, reference: str) -> HistoryView:
         return await self._ask(HistoryView, "history", graph=graph, reference=reference)
 
-    async def diff(self, graph: str, reference: str, *, other: int | None) -> DiffView:
+    async def diff(self, graph: str, reference: str, *, other: str | None) -> DiffView:
         return await self._ask(DiffView, "diff", graph=graph, reference=reference, other=other)
 
     async def explain(self, graph: str, reference: str) -> Explanation:

@@ -30,7 +30,9 @@ async def history(context: Context) -> Exit:
 
 def _diff_arguments(parser: argparse.ArgumentParser) -> None:
     reference_argument(parser)
-    parser.add_argument("--other", metavar="NUMBER", type=int, help="the version to compare with (default: before it)")
+    parser.add_argument(
+        "--other", metavar="VERSION", help="what to compare it with: a number, or as VERSION (default: the one before)"
+    )
 
 
 async def diff(context: Context) -> Exit:

@@ -115,6 +115,8 @@ def show_history(it: HistoryView) -> str:
 
 def show_diff(it: DiffView) -> str:
     lines = [f"--- {it.older}", f"+++ {it.newer}"]
+    for each in it.sealed:
+        lines += [f"{sign} {each.what}: {clean(of) or 'none'}" for sign, of in (("-", each.before), ("+", each.after))]
     lines += [f"- {clean(line)}" for line in it.removed] + [f"+ {clean(line)}" for line in it.added]
     return "\n".join(lines if it.added or it.removed else [*lines, "the same statements"])
 

@@ -14,7 +14,7 @@ from p2pmem_protocol.view import AssetView, VersionView, asset_view
 
 from p2pmem.face import NotFoundError
 from p2pmem.ledger.graph import LedgerGraph
-from p2pmem.references import full_reference, parse_reference
+from p2pmem.references import full_reference, parse_reference, parse_version_of
 from p2pmem.services.placing import newest_best_first
 
 Found: TypeAlias = tuple[AssetView, VersionView]
@@ -64,6 +64,15 @@ def find_readable(graph: LedgerGraph, reference: str, own: Address, now_ms: int)
             if len(others) == 1:
                 return find_version(graph, f"{others[0][0].key.author}/{reference.strip()}", own, now_ms)
     return find_version(graph, reference, own, now_ms)
+
+
+def find_other(asset: AssetView, other: str, but: VersionKey | None = None) -> VersionView:
+    """The version of an asset that somebody names beside another one, `but`, to compare them."""
+    named = parse_version_of(asset.key, other)
+    found = _choose(asset, named.number, named.seal, but)
+    if found is None:
+        raise NotFoundError(f"no version {other} of {asset.key} is held here to compare with")
+    return found
 
 
 def _of_others(graph: LedgerGraph, name: str, number: int | None, others: list[Found]) -> str:
@@ -147,12 +156,13 @@ def _endorses(graph: LedgerGraph, key: VersionKey, agent: Address) -> bool:
     return decisions == {Endorse.ENDORSE}
 
 
-def _choose(asset: AssetView, number: int | None, seal: str = "") -> VersionView | None:
+def _choose(asset: AssetView, number: int | None, seal: str = "", but: VersionKey | None = None) -> VersionView | None:
     """Of seals in conflict the one that is named, or the best attested: what its author says besides never stands under
-    its name."""
+    its name. `but` is not looked at."""
     if number is None:
         number = next((it.key.version for it in asset.visible()), None)
-    found = [it for it in asset.versions if it.key.version == number and hex_id(it.key.seal).startswith(seal)]
+    numbered = (it for it in asset.versions if it.key.version == number and it.key != but)
+    found = [it for it in numbered if hex_id(it.key.seal).startswith(seal)]
     if seal and len(found) > 1:
         raise MisuseError(f"{len(found)} seals of {asset.key}@{number} begin with {seal}: {_listed(found)}")
     return min(found, key=newest_best_first, default=None)

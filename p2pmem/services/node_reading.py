@@ -136,7 +136,7 @@ class NodeReading:
         _, view = find_readable(found, key.name, own, self._s.clock.now_ms())
         return self._trust.history(found, view.key.asset)
 
-    async def diff(self, graph: str, reference: str, *, other: int | None) -> DiffView:
+    async def diff(self, graph: str, reference: str, *, other: str | None) -> DiffView:
         draft = self._draft(self._to_read(graph), reference)
         if draft is not None:
             found = self._to_read(graph)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from p2pmem_protocol import cbor
@@ -19,6 +19,7 @@ from p2pmem_protocol.trust import Floor, Line
 from p2pmem_protocol.view import AssetView, VersionView, asset_view, deadline
 
 from p2pmem.face import (
+    Difference,
     DiffView,
     Explanation,
     HistoryStep,
@@ -35,7 +36,7 @@ from p2pmem.ledger.ledger import Ledger
 from p2pmem.references import full_reference
 from p2pmem.services.describing import read_lifecycle
 from p2pmem.services.duties import Duties, OpenReview
-from p2pmem.services.finding import reference_in
+from p2pmem.services.finding import find_other, reference_in
 from p2pmem.services.placing import newest_best_first
 from p2pmem.services.showing import Showing
 from p2pmem.work.reviewing import seal_problem
@@ -174,26 +175,42 @@ class TrustDesk:
             retracts=retracts,
         )
 
-    def diff(self, graph: LedgerGraph, view: VersionView, asset: AssetView, other: int | None) -> DiffView:
-        """Against the version `other`, or the highest one below."""
+    def diff(self, graph: LedgerGraph, view: VersionView, asset: AssetView, other: str | None) -> DiffView:
+        """Against the version that `other` names, or the highest one below."""
         if other is None:
-            found = [it for it in asset.versions if it.key.version < view.key.version and self._is_held(graph, it)]
+            against = self._newest(graph, asset, below=view.key.version)
         else:
-            found = [it for it in asset.versions if it.key.version == other and it.key != view.key]
-        first, second = sorted((_first(asset, found, other), view), key=lambda it: it.key.version)
+            against = find_other(asset, other, view.key)
+        first, second = sorted((against, view), key=lambda it: it.key.version)
         return self._compared(graph, first, second)
 
-    def diff_of_draft(self, graph: LedgerGraph, asset: AssetView, draft: Draft, other: int | None) -> DiffView:
-        """What a draft of the asset would make new, against the version `other`, or the newest one."""
-        found = [it for it in asset.versions if other in (None, it.key.version) and self._is_held(graph, it)]
-        older = _first(asset, found, other)
+    def diff_of_draft(self, graph: LedgerGraph, asset: AssetView, draft: Draft, other: str | None) -> DiffView:
+        """What a draft of the asset would make new, against the version that `other` names, or the newest one."""
+        older = self._newest(graph, asset) if other is None else find_other(asset, other)
         return _diff(
-            reference_in(graph, older.key), self._lines(graph, older), f"draft {draft.key}", _lines_of(draft.content)
+            reference_in(graph, older.key),
+            self._lines(graph, older),
+            f"draft {draft.key}",
+            _lines_of(draft.content),
+            _sealed(("sub-graph", older.subgraph, draft.subgraph)),
         )
+
+    def _newest(self, graph: LedgerGraph, asset: AssetView, below: int | None = None) -> VersionView:
+        """The newest version that is held, or of those with a number below another."""
+        numbered = (it for it in asset.versions if below is None or it.key.version < below)
+        found = [it for it in numbered if self._is_held(graph, it)]
+        if not found:
+            raise NotFoundError(f"no earlier version of {asset.key} is held here to compare with")
+        return min(found, key=newest_best_first)
 
     def _compared(self, graph: LedgerGraph, older: VersionView, newer: VersionView) -> DiffView:
         before, after = self._lines(graph, older), self._lines(graph, newer)
-        return _diff(reference_in(graph, older.key), before, reference_in(graph, newer.key), after)
+        sealed = [("sub-graph", older.subgraph, newer.subgraph)]
+        if older.key.version == newer.key.version:
+            # Mostly these follow from the number and the statements; in two seals of one number they may be all.
+            sealed.append(("previous root", hex_id(older.previous), hex_id(newer.previous)))
+            sealed.append(("number of statements", str(older.leaves), str(newer.leaves)))
+        return _diff(reference_in(graph, older.key), before, reference_in(graph, newer.key), after, _sealed(*sealed))
 
     def _lines(self, graph: LedgerGraph, view: VersionView) -> set[str]:
         content = self._ledger.content(graph, view.content_hash)
@@ -262,15 +279,14 @@ def roster_file(graph: LedgerGraph) -> bytes:
     return cbor.encode(Chain(graph.headers.line_to(graph.head.id), graph.head.body.parts).to_value())
 
 
-def _first(asset: AssetView, found: Sequence[VersionView], other: int | None) -> VersionView:
-    if not found:
-        wanted = f"version {other}" if other is not None else "earlier version"
-        raise NotFoundError(f"no {wanted} of {asset.key} is held here to compare with")
-    return min(found, key=newest_best_first)
+def _diff(older: str, before: set[str], newer: str, after: set[str], sealed: tuple[Difference, ...]) -> DiffView:
+    return DiffView(
+        older, newer, added=tuple(sorted(after - before)), removed=tuple(sorted(before - after)), sealed=sealed
+    )
 
 
-def _diff(older: str, before: set[str], newer: str, after: set[str]) -> DiffView:
-    return DiffView(older, newer, added=tuple(sorted(after - before)), removed=tuple(sorted(before - after)))
+def _sealed(*values: tuple[str, str, str]) -> tuple[Difference, ...]:
+    return tuple(Difference(*each) for each in values if each[1] != each[2])
 
 
 def _lines_of(content: bytes) -> set[str]:

@@ -95,7 +95,7 @@ class MemoryTrust:
         back = RetractView(1, version.author, False, False, None, "a mistake", version.issued_ms)
         return HistoryView(graph, version.reference, (step,), (version,), (back,))
 
-    async def diff(self: MemoryFace, graph: str, reference: str, *, other: int | None) -> DiffView:
+    async def diff(self: MemoryFace, graph: str, reference: str, *, other: str | None) -> DiffView:
         self._note("diff", graph=graph, reference=reference, other=other)
         version, content = self._version(graph, reference)
         return DiffView(f"{version.reference}-before", version.reference, tuple(content.decode().splitlines()), ())

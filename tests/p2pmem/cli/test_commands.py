@@ -211,7 +211,7 @@ HEARD: list[tuple[list[str], tuple[str, dict[str, object]], Any]] = [
     (["trust", "explain", "x"], arguments("explain", graph=GRAPH, reference="x"), Explanation),
     (["trust", "attest", "x"], arguments("attest", graph=GRAPH, reference="x"), JobView),
     (["history", "x"], arguments("history", graph=GRAPH, reference="x"), HistoryView),
-    (["diff", "x", "--other", "3"], arguments("diff", graph=GRAPH, reference="x", other=3), DiffView),
+    (["diff", "x", "--other", "3:0x12ab"], arguments("diff", graph=GRAPH, reference="x", other="3:0x12ab"), DiffView),
     (["review", "show", "v1"], arguments("review", review="v1"), ReviewDetail),
     (
         ["graph", "members", "--remove", OTHER, "--leaked", "--ttl", "1h", "--live-items", "9", "--no-chain", "--drop",

@@ -24,7 +24,7 @@ async def test_a_draft_is_compared_with_what_was_said_before(cluster: Cluster) -
     diff = await ada.face.diff(cluster.graph, "x", other=None)
     assert (diff.older, diff.newer) == (f"{ada.address}/x@2", f"draft {ada.address}/x")
     assert (len(diff.added), len(diff.removed)) == (2, 1)
-    diff = await ada.face.diff(cluster.graph, f"{ada.address}/x", other=1)
+    diff = await ada.face.diff(cluster.graph, f"{ada.address}/x", other="1")
     assert (diff.older, len(diff.added), len(diff.removed)) == (f"{ada.address}/x@1", 1, 0)
     assert (await ada.face.diff(cluster.graph, "x@2", other=None)).newer == f"{ada.address}/x@2"
     await cluster.settled()

@@ -20,8 +20,8 @@ from p2pmem_protocol.seal import NO_PREVIOUS, Seal
 from p2pmem_protocol.trust import Trust
 from trio.testing import MockClock
 
-from p2pmem.cli.views_trust import show_review
-from p2pmem.face import MemberChange, NewMember, NotFoundError, SignRequest
+from p2pmem.cli.views_trust import show_diff, show_review
+from p2pmem.face import Difference, MemberChange, NewMember, NotFoundError, SignRequest
 from tests.p2pmem.trust.scene import Scene, scene
 
 CONTENT, SUBGRAPH = "another content", "the same content in a sub-graph"
@@ -244,7 +244,7 @@ async def test_what_is_said_of_one_of_them_names_its_seal(autojump_clock: MockCl
         asset = await it.ada.share("ex:trial ex:lowers ex:ldl .")
         await it.cluster.settled()
         twin = await _twin(it, asset, CONTENT)
-        diff = await it.cy.face.diff(asset.graph, _named(asset), other=1)
+        diff = await it.cy.face.diff(asset.graph, _named(asset), other="1")
         assert {diff.older, diff.newer} == {_named(asset), _named(twin)}
         asked = await it.ada.face.verify(asset.graph, _named(twin), deadline_ms=None)
         assert asked.reference == _named(twin)
@@ -258,6 +258,71 @@ async def test_what_is_said_of_one_of_them_names_its_seal(autojump_clock: MockCl
         await it.cluster.settled()
         for each in (asset, twin):
             assert await it.level(each) is None, "a retract takes back every seal of its number"
+
+
+@TWINS
+async def test_what_a_version_is_compared_with_is_named_as_everywhere(kind: str, autojump_clock: MockClock) -> None:
+    async with scene() as it:
+        asset, _ = await it.proposed()
+        twin = await _twin(it, asset, kind)
+        newer = await it.ada.share("ex:trial ex:lowers ex:ldl ; ex:in ex:men .", name=asset.name, ttl=days(10))
+        await it.ada.draft("ex:trial ex:lowers ex:ldl ; ex:in ex:women .", name=asset.name)
+        await it.cluster.settled()
+        face, graph = it.cy.face, asset.graph
+        for each in (asset, twin):
+            digits = _named(each, 8).partition("@")[2]
+            for name in (digits, f"@{digits}", f"{asset.name}@{digits}", _named(each)):
+                assert (await face.diff(graph, newer.reference, other=name)).older == _named(each)
+                assert (await it.ada.face.diff(graph, asset.name, other=name)).older == _named(each)
+        for one, other in ((asset, twin), (twin, asset)):
+            found = await face.diff(graph, _named(one), other=_named(other, 8))
+            assert {found.older, found.newer} == {_named(asset), _named(twin)}
+        with pytest.raises(NotFoundError, match="no version .* to compare with"):
+            await face.diff(graph, _named(asset), other=_named(asset))
+        for bad in (asset.name, "", "@", "1:", "2:0x12", "0", f"{it.cy.address}/{asset.name}@1", "another@1"):
+            with pytest.raises(MisuseError):
+                await face.diff(graph, newer.reference, other=bad)
+
+
+async def test_a_difference_says_in_what_two_seals_of_the_same_statements_differ(autojump_clock: MockClock) -> None:
+    async with scene() as it:
+        asset, _ = await it.proposed()
+        in_subgraph = await _twin(it, asset, SUBGRAPH)
+        face, graph = it.cy.face, asset.graph
+        shown = await face.version(graph, _named(in_subgraph))
+        found = await face.diff(graph, _named(asset), other=_named(in_subgraph))
+        assert (found.added, found.removed) == ((), ())
+        assert found.sealed == (Difference("sub-graph", shown.subgraph, ""),)
+        assert show_diff(found).splitlines()[2:] == [
+            f"- sub-graph: {shown.subgraph}",
+            "+ sub-graph: none",
+            "the same statements",
+        ]
+        # a second version, by one node of ada after the one seal, by another after some other one
+        newer = await it.ada.share("ex:trial ex:lowers ex:ldl ; ex:in ex:men .", name=asset.name, ttl=days(10))
+        content = check_canonical(await it.ada.content(newer))
+        seal = Seal(
+            it.ada.graph.network,
+            it.ada.graph.id,
+            "",
+            asset.name,
+            2,
+            content.root,
+            content.line_count,
+            b"p" * 32,
+            asset.author,
+        )
+        late = replace(_unsigned(it, seal, content), expires_at_ms=it.ada.clock.now_ms() + 10 * DAY_MS)
+        assert await it.offered(late.sign(it.ada.key).encode()) == {None}
+        found = await face.diff(graph, f"{asset.reference[:-1]}2:{hex_id(seal.digest)}", other="2")
+        assert (found.added, found.removed) == ((), ())
+        assert {(each.what, each.before, each.after) for each in found.sealed} <= {
+            ("previous root", asset.root, hex_id(b"p" * 32)),
+            ("previous root", hex_id(b"p" * 32), asset.root),
+        }
+        assert len(found.sealed) == 1
+        # of two numbers the one before is other anyhow
+        assert (await face.diff(graph, newer.reference, other=_named(asset))).sealed == ()
 
 
 async def test_the_owner_stops_keeping_the_one_that_he_names(autojump_clock: MockClock) -> None:

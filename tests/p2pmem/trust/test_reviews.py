@@ -64,7 +64,7 @@ async def test_a_person_sees_the_content_its_author_what_came_before_and_the_dif
         assert [line for line in shown.diff.added if '"120"' in line] == list(shown.diff.added)
         assert [line for line in shown.diff.removed if '"12"' in line] == list(shown.diff.removed)
         assert await it.bo.face.diff(second.graph, second.reference, other=None) == shown.diff
-        assert await it.bo.face.diff(second.graph, first.reference, other=2) == shown.diff
+        assert await it.bo.face.diff(second.graph, first.reference, other="2") == shown.diff
         job = await it.bo.face.decide_review(review.id, approve=False, reason="120 is not what the paper says")
         ended = await it.bo.job(job)
         assert isinstance(ended.result, dict)
