@@ -2,7 +2,7 @@
 
 endorse   check that the bytes are held; sign; admit
 verify    sign `propose` under the head's quorum; admit; wait until consensus, rejection or the deadline. When the
-          quorum changes meanwhile, propose again under the new one
+          quorum changes meanwhile, propose again under the new one; while there is none, wait for one
 
 What a verifier does with a proposal is in `reviewing`.
 """
@@ -10,6 +10,8 @@ What a verifier does with a proposal is in `reviewing`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from typing import Final
 
 import trio
@@ -22,6 +24,7 @@ from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.limits import DAY_MS, DEADLINE_MS_MAX
 from p2pmem_protocol.names import Address, AssetKey, GraphId, VersionKey
 from p2pmem_protocol.records import ProposeRecord
+from p2pmem_protocol.roster import Quorum
 from p2pmem_protocol.trust import Line, Trust, TrustReport
 from p2pmem_protocol.view import VersionView, asset_view
 
@@ -34,7 +37,6 @@ from p2pmem.work.awaited import Awaited
 from p2pmem.work.outgoing import RETRY, Outgoing, Ready, classify_error
 
 DEADLINE_DEFAULT_MS: Final = 7 * DAY_MS
-PROPOSALS_MAX: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,31 +153,39 @@ class VerifyingJobs:
     async def _verify(self, ctx: Context, args: VerifyArgs) -> VerifiedResult:
         graph = self._ledger.graph(GraphId(args.subject.graph))
         key = args.subject.key
-        for round_ in range(1, PROPOSALS_MAX + 1):
-            quorum = graph.head.quorum if graph.head else None
-            if quorum is None or quorum.is_none:
-                raise MisuseError(f"{graph.name} has no quorum, so nothing can be verified in it")
+        for round_ in count(1):
             report = self._report(graph, key)
             if report is not None and report.level is Trust.CONSENSUS_VERIFIED:
                 break
-            asked = await self._outgoing.admit_step(ctx, f"propose-{round_}", lambda: self._proposal(graph, key, args))
-            if not await self._decided(ctx, graph, args, round_, asked.id):
+            proposal = None
+            if self._may_ask(graph, args):
+                make = partial(self._proposal, graph, key, args)
+                proposal = (await self._outgoing.admit_step(ctx, f"propose-{round_}", make)).id
+            if not await self._decided(ctx, graph, args, round_, proposal):
                 break
         return self._result(graph, key)
 
+    def _may_ask(self, graph: LedgerGraph, args: VerifyArgs) -> bool:
+        """Whether there is anybody to ask, and time left to answer."""
+        return _quorum(graph) is not None and self._ledger.clock.now_ms() < args.deadline_ms
+
     def _proposal(self, graph: LedgerGraph, key: VersionKey, args: VerifyArgs) -> Ready:
-        assert graph.head is not None
+        quorum = _quorum(graph)
+        assert quorum is not None
         now_ms = self._ledger.clock.now_ms()
         view = version_view(graph, key, now_ms)
         if view is None or not view.is_visible:
             raise MisuseError(f"{reference_in(graph, key)} is not here: it has expired, was retracted, or never came")
         deadline_ms = min(args.deadline_ms, view.lives_until_ms or args.deadline_ms, now_ms + DEADLINE_MS_MAX)
-        body = Propose(key, graph.head.quorum.id)
+        body = Propose(key, quorum.id)
         agent = Address(args.agent)
         return Ready(self._signing.envelope(graph, agent, Kind.PROPOSE, body, expires_at_ms=deadline_ms))
 
-    async def _decided(self, ctx: Context, graph: LedgerGraph, args: VerifyArgs, round_: int, proposal: bytes) -> bool:
-        """Wait for the end of one proposal. True when it asks nobody any more, so that it must be proposed anew.
+    async def _decided(
+        self, ctx: Context, graph: LedgerGraph, args: VerifyArgs, round_: int, proposal: bytes | None
+    ) -> bool:
+        """Wait for the end of one proposal, or without one for a quorum. True when it is to be proposed anew: there is
+        a quorum, and the proposal does not ask it.
 
         Which quorum it asks, it says itself: in a later run the head may be another one than when it was made.
         """
@@ -189,10 +199,8 @@ class VerifyingJobs:
                 return "retracted"
             if view.trust.level in (Trust.CONSENSUS_VERIFIED, Trust.REJECTED):
                 return "decided"
-            if graph.head is not None and self._ledger.clock.now_ms() < args.deadline_ms:
-                record = graph.set.record(proposal)
-                if not isinstance(record, ProposeRecord) or record.quorum != graph.head.quorum.id:
-                    return "quorum"
+            if self._may_ask(graph, args) and not _asks(graph, proposal):
+                return "quorum"
             return None
 
         def detail() -> str:
@@ -231,6 +239,18 @@ class VerifyingJobs:
         data = self._ledger.raw(line.id)
         reason = Evidence.decode(data).statement.reason if data is not None else ""
         return f"{graph.label_of(line.signer) or line.signer}: {reason}"
+
+
+def _quorum(graph: LedgerGraph) -> Quorum | None:
+    """The head's, if it has one."""
+    return graph.head.quorum if graph.head is not None and not graph.head.quorum.is_none else None
+
+
+def _asks(graph: LedgerGraph, proposal: bytes | None) -> bool:
+    """Whether a proposal asks those who verify now."""
+    record = graph.set.record(proposal) if proposal is not None else None
+    quorum = _quorum(graph)
+    return isinstance(record, ProposeRecord) and quorum is not None and record.quorum == quorum.id
 
 
 def version_view(graph: LedgerGraph, key: VersionKey, now_ms: int) -> VersionView | None:

@@ -307,9 +307,9 @@ def _notes(head: Roster, body: Body) -> tuple[str, ...]:
     notes: list[str] = []
     quorum = body.limits.quorum
     if quorum != head.quorum:
+        requests = "wait for the next one" if quorum.is_none else "are made again"
         notes.append(
-            f"the quorum changes from {head.quorum.m} of {len(head.quorum.verifiers)} to {quorum.m} of "
-            f"{len(quorum.verifiers)}; open requests to verify are made again; "
+            f"the quorum changes from {_of(head.quorum)} to {_of(quorum)}; open requests to verify {requests}; "
             f"{counted(len({it.subject for it in body.certificates}), 'version')} kept as verified"
         )
     for member in body.members:
@@ -325,6 +325,10 @@ def _notes(head: Roster, body: Body) -> tuple[str, ...]:
     if body.kept:
         notes.append(f"still counting, of what members that lose a right have said: {counted(len(body.kept), 'thing')}")
     return tuple(notes)
+
+
+def _of(quorum: Quorum) -> str:
+    return "none" if quorum.is_none else f"{quorum.m} of {len(quorum.verifiers)}"
 
 
 @dataclass(frozen=True)

@@ -277,7 +277,7 @@ async def test_what_a_version_is_compared_with_is_named_as_everywhere(kind: str,
         for one, other in ((asset, twin), (twin, asset)):
             found = await face.diff(graph, _named(one), other=_named(other, 8))
             assert {found.older, found.newer} == {_named(asset), _named(twin)}
-        with pytest.raises(NotFoundError, match="no version .* to compare with"):
+        with pytest.raises(NotFoundError, match=r"no version .* to compare with"):
             await face.diff(graph, _named(asset), other=_named(asset))
         for bad in (asset.name, "", "@", "1:", "2:0x12", "0", f"{it.cy.address}/{asset.name}@1", "another@1"):
             with pytest.raises(MisuseError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from p2pmem_devnet.cluster import days, hours, minutes
+from p2pmem_devnet.cluster_node import NodeDownError
 from p2pmem_protocol.errors import MisuseError, Reason
 from p2pmem_protocol.evidence import Decision
 from p2pmem_protocol.trust import Trust
@@ -226,6 +227,71 @@ async def test_a_quorum_that_changes_again_after_its_proposer_has_restarted_is_a
         ended = await it.ada.job(job)
         assert isinstance(ended.result, dict)
         assert ended.result["level"] == "ConsensusVerified"
+
+
+async def test_however_often_the_quorum_changes_it_is_asked_again(autojump_clock: MockClock) -> None:
+    async with scene() as it:
+        _, job = await it.proposed()
+        for change in range(20):
+            await it.ada.change_members(MemberChange(m=1 + change % 2))
+        await it.cluster.settled()
+        assert (await it.ada.job(job, wait=minutes(1))).state == "waiting"
+        assert await it.bo.decide(approve=True) + await it.cy.decide(approve=True) == 2
+        await it.cluster.settled()
+        ended = await it.ada.job(job)
+        assert isinstance(ended.result, dict)
+        assert ended.result["level"] == "ConsensusVerified"
+
+
+async def test_where_there_is_no_quorum_for_a_time_the_next_one_is_asked(autojump_clock: MockClock) -> None:
+    async with scene() as it:
+        asset, job = await it.proposed()
+        told = await it.ada.face.preview_members(it.cluster.graph, MemberChange(m=0))
+        assert any("from 2 of 3 to none; open requests to verify wait for the next one" in each for each in told.notes)
+        await it.change(MemberChange(m=0))
+        await it.cluster.restart(it.ada)
+        await it.cluster.advance(hours=1)
+        shown = await it.ada.job(job, wait=minutes(1))
+        assert (shown.state, "the graph has no quorum" in shown.waiting_for) == ("waiting", True)
+        assert await it.bo.face.reviews() == ()
+        await it.change(MemberChange(m=1))
+        assert await it.bo.decide(approve=True) == 1
+        assert await it.level(asset) is Trust.CONSENSUS_VERIFIED
+        ended = await it.ada.job(job)
+        assert isinstance(ended.result, dict)
+        assert ended.result["level"] == "ConsensusVerified"
+
+
+async def test_where_there_is_no_quorum_at_the_deadline_that_is_said(autojump_clock: MockClock) -> None:
+    async with scene() as it:
+        _, job = await it.proposed(within=minutes(20))
+        await it.change(MemberChange(m=0))
+        await it.cluster.advance(minutes=30)
+        ended = await it.ada.job(job)
+        assert ended.state == "succeeded"
+        assert isinstance(ended.result, dict)
+        assert ended.result["level"] == "SelfAttested"
+        assert "the graph has no quorum" in ended.result["missing"]
+
+
+async def test_a_proposer_that_dies_before_it_asks_and_is_back_after_the_deadline_says_who_is_missing(
+    autojump_clock: MockClock,
+) -> None:
+    async with scene() as it:
+        asset = await it.ada.share("ex:trial ex:lowers ex:ldl .")
+        await it.cluster.settled()
+        it.ada.crash_at = ("verify/propose-1/before", 1)
+        with pytest.raises(NodeDownError):
+            await it.ada.start_verify(asset, within=minutes(20))
+        await it.cluster.crashed(it.ada)
+        await it.cluster.advance(minutes=30)
+        await it.cluster.restart(it.ada)
+        await it.cluster.settled()
+        (ended,) = await it.ada.face.jobs(state=None, limit=9, kind="verify")
+        assert (ended.state, ended.error) == ("succeeded", "")
+        assert isinstance(ended.result, dict)
+        assert ended.result["level"] == "SelfAttested"
+        assert "nothing yet from" in ended.result["missing"]
 
 
 async def test_a_proposer_that_restarts_after_the_deadline_says_what_came_of_it(autojump_clock: MockClock) -> None:
