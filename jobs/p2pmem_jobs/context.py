@@ -239,7 +239,7 @@ class Context:
         `on`, and now and then; its results are never stored, so a run after a restart tests the world as it is.
 
         The job is `waiting` meanwhile and holds no place. `timeout_s` counts from the first time that the job came
-        here, restarts or not. `detail` tells people what is missing: anew when it changes,
+        here, restarts or not. `detail` tells people what is missing, and who watches: anew when it changes,
         at most once a second. Errors: `WaitedTooLongError`.
 
         Cancellation: at any time; nothing is lost.

@@ -135,6 +135,7 @@ class Watch:
         self._after = after
         self._page: list[Event] = []
         self._told: Progress | None = None
+        self._waits_for = ""
         self._ended = False
 
     def __aiter__(self) -> Watch:
@@ -172,9 +173,10 @@ class Watch:
         if self._page:
             event = self._page.pop()
             self._after = event.number
+            self._waits_for = event.reason
             self._ended = self._job_id is not None and event.state in FINAL
             return event
-        return self._next_progress()
+        return self._next_of_run()
 
     def _read(self, connection: sqlite3.Connection) -> list[Event]:
         """The next page, the first event last."""
@@ -186,11 +188,17 @@ class Watch:
             self._after = max(self._after, reading.last_event_number(connection))
         return page[::-1]
 
-    def _next_progress(self) -> Event | None:
+    def _next_of_run(self) -> Event | None:
+        """What a run tells between two changes: what it waits for by now, or how far it is."""
         run = self._queue._run_of(self._job_id)
-        if run is None or run.progress is None or run.progress == self._told:
+        if run is None:
             return None
-        self._told = run.progress
         job = run.claimed
         now_ms = self._queue.clock.now_ms()
+        if run.detail and run.detail != self._waits_for:
+            self._waits_for = run.detail
+            return Event(self._after, job.id, job.kind, now_ms, job.attempt, State.WAITING, run.detail)
+        if run.progress is None or run.progress == self._told:
+            return None
+        self._told = run.progress
         return Event(self._after, job.id, job.kind, now_ms, job.attempt, State.RUNNING, "", run.progress)

@@ -463,8 +463,8 @@ class Queue:
         """The changes of one job from its beginning, until it has ended; or of all, from now on and until the queue is
         drained or left, which is a `ClosedError`.
 
-        `after` is the number of the last event that is known: what came since follows, none left out. Progress comes
-        between them, only for a single job, and only the latest.
+        `after` is the number of the last event that is known: what came since follows, none left out. Progress, and
+        what a job waits for by now, come between them, only for a single job, and only the latest.
         """
         if job_id is not None:
             self.get(job_id)

@@ -55,7 +55,8 @@ class JobRecord:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A change of a job's state, or of its progress. `number` counts all changes of a file."""
+    """A change of a job's state, of what it waits for, or of its progress. `number` counts all changes of a state in a
+    file; what is told between two of them has the number of the one before."""
 
     number: int
     job_id: str

@@ -84,6 +84,7 @@ class Run:
     def __init__(self, host: Host, claimed: Claimed, handler: Handler[Any, Any]) -> None:
         self.claimed = claimed
         self.progress: Progress | None = None
+        self.detail = ""  # what it waits for, when that has become another than when it began to wait
         self.waits = 0
         self.has_stopped = False  # its handler has; what came of it may still be on its way to the disk
         self._host = host
@@ -257,7 +258,11 @@ class Run:
         return self._is_waiting and not self.waits
 
     async def _tell(self, detail: str) -> None:
-        await self._host.database.write(lambda c: tables.set_detail(c, self.claimed, detail))
+        def told(_: object) -> None:
+            self.detail = detail
+            self._host.progressed(self.claimed)
+
+        await self._host.database.write(lambda c: tables.set_detail(c, self.claimed, detail), told)
 
     async def _move(self, to: State, reason: str, also: Callable[[sqlite3.Connection], object] | None = None) -> None:
         claimed = self.claimed
@@ -267,7 +272,11 @@ class Run:
                 also(connection)
             tables.move(connection, claimed.seq, claimed.attempt, to, self._host.clock.now_ms(), reason)
 
-        await self._host.database.write(write, lambda _: self._host.moved(claimed, to))
+        def moved(_: object) -> None:
+            self.detail = ""
+            self._host.moved(claimed, to)
+
+        await self._host.database.write(write, moved)
 
 
 def _is_cancelled() -> bool:

@@ -257,6 +257,39 @@ async def test_a_wait_tells_what_is_missing_at_most_once_a_second_and_the_last_o
         assert await job.result() == 100
 
 
+async def test_who_watches_is_told_what_a_job_waits_for_by_now(rig: Rig, autojump_clock: MockClock) -> None:
+    signal, came = Signal(), 0
+
+    def register(queue: Queue) -> None:
+        @queue.handler("wait", version=1)
+        async def wait(context: Context, args: Add) -> None:
+            await context.wait_until("two", lambda: came >= 2, on=signal, detail=lambda: f"{came} of 2")
+            await context.wait_until("four", lambda: came >= 4, on=signal, detail=lambda: f"{came} of 4")
+
+    seen: list[tuple[str, str]] = []
+    late: list[tuple[str, str]] = []
+
+    async def watch(queue: Queue, job: str, after: int, into: list[tuple[str, str]]) -> None:
+        async for event in queue.watch(job, after=after):
+            into.append((event.state.value, event.reason))
+
+    async with rig.open(register, memory=True) as queue, trio.open_nursery() as nursery:
+        job = await queue.submit("wait", Add(1, 2))
+        nursery.start_soon(watch, queue, job.id, 0, seen)
+        await trio.sleep(2)
+        for _ in range(4):
+            came += 1
+            signal.notify()
+            await trio.sleep(2)
+            if came == 3:
+                nursery.start_soon(watch, queue, job.id, queue.position(job.id), late)
+                await trio.sleep(2)
+    begun = [("queued", "submitted"), ("running", ""), ("waiting", "0 of 2"), ("waiting", "1 of 2")]
+    ended = [("running", ""), ("succeeded", "")]
+    assert seen == [*begun, ("running", ""), ("waiting", "2 of 4"), ("waiting", "3 of 4"), *ended]
+    assert late == [("waiting", "3 of 4"), *ended]
+
+
 async def test_the_end_of_a_wait_is_stored_in_the_transaction_in_which_it_begins(
     rig: Rig, autojump_clock: MockClock
 ) -> None:
