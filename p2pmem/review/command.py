@@ -2,7 +2,7 @@
 
     exit code 0     approve     what it writes to standard output is the reason
     exit code 1     reject      the same
-    anything else   no verdict; it is tried again later
+    anything else   no verdict; it is tried again, at least every two hours, as long as a verdict is asked for
 
 **This is dangerous, and is off unless you set it.** The command runs with your rights on your machine, on bytes that
 others wrote. They are canonical N-Quads of at most 16 MiB and nothing else is known of them: whoever may propose

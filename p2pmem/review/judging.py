@@ -62,7 +62,8 @@ class Judge(Protocol):
     """Decides about content that is what was sealed."""
 
     async def judge(self, graph: LedgerGraph, seal: Seal, content: bytes) -> Judgement:
-        """Raises `OutsideError` when it cannot be decided now; it is tried again. Cancelled, nothing was decided."""
+        """Raises `OutsideError` when it cannot be decided now; it is tried again as long as a verdict is asked for.
+        Cancelled, nothing was decided."""
 
 
 AGREED: Final = Judgement(Decision.APPROVE, Method.AUTO, "content, root and seal agree")

@@ -12,11 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from p2pmem_jobs import Context, Handler, Queue
+from p2pmem_jobs import Context, Handler, Queue, RetryPolicy
 from p2pmem_protocol.content import check_canonical
-from p2pmem_protocol.errors import MisuseError, RefusedError
+from p2pmem_protocol.errors import MisuseError, OutsideError, RefusedError
 from p2pmem_protocol.evidence import Decision, Evidence, Method, Verdict
 from p2pmem_protocol.names import Address, GraphId, VersionKey
+from p2pmem_protocol.view import deadline
 
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
@@ -24,9 +25,12 @@ from p2pmem.review.judging import AGREED, AutoJudge, Judge, Judgement
 from p2pmem.services.certifying import sealed_by_author
 from p2pmem.services.finding import reference_in
 from p2pmem.services.signing import Signing
-from p2pmem.work.outgoing import RETRY, AtOnce, Outgoing, Ready, classify_error
+from p2pmem.work.outgoing import AtOnce, Outgoing, Ready, classify_error
 from p2pmem.work.verifying import SaidResult, SubjectArgs, held_content
 
+RETRY: Final = RetryPolicy(first_s=0.5, cap_s=7_200.0, transient_runs=1_000)
+"""A policy that has no answer is asked again for as long as the longest proposal lives, and seldom enough: content that
+is too hard for its limits, with so many proposals as one member may have, leaves half of the time to others."""
 AT_ONCE_BYTES_MAX: Final = 65_536
 """Content up to this size is judged in the event loop: some two milliseconds."""
 
@@ -137,8 +141,19 @@ class ReviewingJobs:
         elif self._judge_by_policy is None:
             raise MisuseError(f"{reference_in(graph, key)} waits for a person: review.policy is manual now")
         else:
-            found = await self._judge_by_policy.judge(graph, sealed_by_author(self._ledger, graph, key).seal, content)
+            seal = sealed_by_author(self._ledger, graph, key).seal
+            try:
+                found = await self._judge_by_policy.judge(graph, seal, content)
+            except OutsideError as error:
+                if self._is_asked(graph, key, args.quorum):
+                    raise
+                raise MisuseError(f"{error}; and nobody asks for it any more") from error
         return Judged(int(found.decision), int(found.method), found.reason)
+
+    def _is_asked(self, graph: LedgerGraph, key: VersionKey, quorum: bytes) -> bool:
+        """Whether a live proposal asks those of this quorum."""
+        is_heads = graph.head is not None and graph.head.quorum.id == quorum
+        return is_heads and deadline(graph.set, key, self._ledger.clock.now_ms()) is not None
 
 
 def seal_problem(ledger: Ledger, graph: LedgerGraph, key: VersionKey, data: bytes) -> str:

@@ -1,0 +1,72 @@
+"""A policy that asks others (shapes that are not there yet, a command that fails) may have no answer for long."""
+
+from __future__ import annotations
+
+import pytest
+from p2pmem_devnet.cluster import days, hours, minutes
+from p2pmem_protocol.errors import OutsideError
+from p2pmem_protocol.seal import Seal
+from p2pmem_protocol.trust import Trust
+from trio.testing import MockClock
+
+from p2pmem.face import MemberChange
+from p2pmem.ledger.graph import LedgerGraph
+from p2pmem.review.judging import AutoJudge, Judgement
+from tests.p2pmem.trust.scene import scene
+
+
+async def test_a_judge_that_gives_no_answer_is_asked_again_as_long_as_anybody_asks_for_it(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = False
+    judge = AutoJudge.judge
+
+    async def sometimes(self: AutoJudge, graph: LedgerGraph, seal: Seal, content: bytes) -> Judgement:
+        if not answers:
+            raise OutsideError("it does not answer")
+        return await judge(self, graph, seal, content)
+
+    monkeypatch.setattr(AutoJudge, "judge", sometimes)
+    async with scene(policy="auto") as it:
+        # by a job, as everything but what is small and judged by `auto`
+        long = "".join(f"ex:trial ex:n {n} .\n" for n in range(2_000))
+        asset = await it.ada.share(long, ttl=days(1))
+        await it.cluster.settled()
+        job = await it.ada.start_verify(asset, within=hours(8))
+        await it.cluster.advance(minutes=1)
+        await it.ada.change_members(MemberChange(m=3))
+        await it.cluster.advance(hours=1)
+        assert (await it.ada.job(job, wait=minutes(1))).state == "waiting"
+        for node in it.verifiers:
+            # of the first quorum nobody asks for anything any more, and the second one is asked to the end
+            reviews = await node.face.jobs(state=None, limit=9, kind="review")
+            assert sorted(each.state for each in reviews) == ["failed", "queued"]
+        answers = True
+        await it.cluster.advance(hours=3)
+        assert await it.level(asset) is Trust.CONSENSUS_VERIFIED
+        ended = await it.ada.job(job)
+        assert isinstance(ended.result, dict)
+        assert ended.result["level"] == "ConsensusVerified"
+
+
+async def test_a_judge_that_gives_no_answer_is_not_asked_after_the_deadline(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+
+    async def never(self: AutoJudge, graph: LedgerGraph, seal: Seal, content: bytes) -> Judgement:
+        nonlocal asked
+        asked += 1
+        raise OutsideError("it does not answer")
+
+    monkeypatch.setattr(AutoJudge, "judge", never)
+    async with scene(policy="auto") as it:
+        long = "".join(f"ex:trial ex:n {n} .\n" for n in range(2_000))
+        asset = await it.ada.share(long)
+        await it.cluster.settled()
+        await it.ada.start_verify(asset, within=hours(1))
+        await it.cluster.advance(hours=4)
+        assert 3 * 12 <= asked <= 3 * 16, "a few times, and seldom after that"
+        for node in it.verifiers:
+            (review,) = await node.face.jobs(state=None, limit=9, kind="review")
+            assert (review.state, "nobody asks for it any more" in review.error) == ("failed", True)
