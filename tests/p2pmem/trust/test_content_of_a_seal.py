@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 import trio
-from p2pmem_devnet.cluster_node import Asset, ClusterNode
+from p2pmem_devnet.cluster_node import Asset, ClusterNode, JobFailedError
 from p2pmem_protocol.bodies import ContentRef, Sealed
 from p2pmem_protocol.certificate import Certificate
 from p2pmem_protocol.content import check_canonical
 from p2pmem_protocol.envelope import Envelope, Unsigned, decode_item
+from p2pmem_protocol.evidence import Method
 from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.limits import DAY_MS
@@ -19,7 +20,10 @@ from p2pmem_protocol.seal import NO_PREVIOUS, Seal, SignedSeal
 from p2pmem_protocol.trust import Trust
 from trio.testing import MockClock
 
+from p2pmem.cli.views_trust import show_review
 from p2pmem.face import NotFoundError
+from p2pmem.ledger.graph import LedgerGraph
+from p2pmem.ledger.ledger import Ledger
 from p2pmem.references import full_reference
 from tests.p2pmem.trust.scene import Scene, scene, subject
 
@@ -151,3 +155,31 @@ async def test_of_two_seals_over_one_root_that_of_its_content_is_judged_and_cert
         for node in it.awake:
             certificate = Certificate.decode(bytes.fromhex((await node.certificate(asset)).cbor))
             assert certificate.seal.seal.leaves == 2_000
+
+
+@pytest.mark.parametrize("policy", ["manual", "auto"])
+async def test_what_is_not_what_was_sealed_is_approved_by_nobody_who_holds_it(
+    policy: str, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No share brings such bytes; a disk may."""
+    async with scene(policy=policy) as it:
+        damaged, content = it.bo.inside.ledger, Ledger.content
+
+        def read(self: Ledger, graph: LedgerGraph, content_hash: bytes) -> bytes | None:
+            return b"<urn:a> <urn:b> <urn:c> .\n" if self is damaged else content(self, graph, content_hash)
+
+        monkeypatch.setattr(Ledger, "content", read)
+        asset, _ = await it.proposed()
+        if policy == "manual":
+            (review,) = await it.bo.face.reviews()
+            shown = await it.bo.face.review(review.id)
+            assert shown.problem == "the content has another root than was sealed"
+            assert f"WRONG: {shown.problem}" in show_review(shown)
+            with pytest.raises(JobFailedError, match="cannot be approved: the content has another root"):
+                await it.bo.decide(approve=True)
+            assert not it.said_by(it.bo, asset)
+            await it.bo.decide(approve=False, reason="my disk is broken")
+        view = await it.agreed(asset)
+        assert view is not None
+        (line,) = view.trust.rejections
+        assert (line.signer, line.method) == (it.bo.address, Method.MANUAL if policy == "manual" else Method.AUTO)
