@@ -101,7 +101,8 @@ def asset_statements(last: LifecycleStep, trust: TrustReport | None) -> bytes:
     """The N-Triples lines of an asset as it stands after its last transition; `trust` is the best of its versions'.
 
     A level stands with its M of N: `dkg:approvals` were given and `dkg:quorum` are needed; and with what it is of: the
-    version with this `dkg:seal`, which may not be the newest one.
+    version with this `dkg:seal`, which may not be the newest one. Where nobody has said anything, it stands alone: how
+    many are needed is then a matter of the graph, and a change of its quorum says nothing new of such a version.
     """
     asset = subject_of(last)
     by = "wasInvalidatedBy" if last.transition is Transition.DISCARD else "wasGeneratedBy"
@@ -121,11 +122,12 @@ def asset_statements(last: LifecycleStep, trust: TrustReport | None) -> bytes:
     if trust is not None:
         text += (
             f'<{asset}> <{DKG}trustLevel> "{trust.level.word}" .\n'
-            f'<{asset}> <{DKG}verificationStatus> "{trust.shown}" .\n'
+            f'<{asset}> <{DKG}verificationStatus> "{trust.shown if trust.has_evidence else trust.level.word}" .\n'
             f'<{asset}> <{DKG}approvals> "{len(trust.approvals)}"^^<{XSD}integer> .\n'
-            f'<{asset}> <{DKG}quorum> "{trust.m}"^^<{XSD}integer> .\n'
             f'<{asset}> <{DKG}seal> "{hex_id(trust.subject.seal)}" .\n'
         )
+        if trust.has_evidence:
+            text += f'<{asset}> <{DKG}quorum> "{trust.m}"^^<{XSD}integer> .\n'
     return text.encode()
 
 

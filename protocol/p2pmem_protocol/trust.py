@@ -122,6 +122,11 @@ class TrustReport:
         return ", ".join(parts)
 
     @property
+    def has_evidence(self) -> bool:
+        """Whether anybody has said something about it that is kept, counting or not."""
+        return bool(self.approvals or self.rejections or self.endorsements or self.ignored)
+
+    @property
     def methods(self) -> dict[Method, int]:
         return dict(Counter(line.method for line in self.approvals if line.method is not None))
 

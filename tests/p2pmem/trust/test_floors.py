@@ -161,6 +161,34 @@ async def test_trust_stands_in_the_meta_graph_with_its_m_of_n(autojump_clock: Mo
             assert row == ('"ConsensusVerified"', f'"2"{number}', f'"2"{number}', shown)
 
 
+async def test_the_meta_graph_says_the_same_on_every_node_after_each_change_of_the_quorum(
+    autojump_clock: MockClock,
+) -> None:
+    question = (
+        "PREFIX dkg: <http://dkg.io/ontology/> SELECT ?name ?shown ?m { GRAPH ?g { "
+        "?a dkg:assertionName ?name ; dkg:verificationStatus ?shown OPTIONAL { ?a dkg:quorum ?m } } }"
+    )
+    async with scene() as it:
+        await said(it, "bare")
+        await approved(it, await said(it, "partial"), it.bo)
+        await it.bo.endorse(await said(it, "endorsed"))
+        await approved(it, await said(it, "verified"), it.bo, it.cy)
+        for m in (1, 3, 0, 2):
+            await it.change(MemberChange(m=m))
+            await it.cluster.wipe_projection(it.cy)
+            await it.cluster.settled()
+            rows, anew = [sorted((await node.query(question)).rows) for node in (it.ada, it.cy)]
+            assert rows == anew, "what is written anew is what is written step by step"
+            shown = {str(name).strip('"'): str(words).strip('"') for name, words, _ in rows}
+            needed = f", 0 of 3, {m} needed" if m else ""
+            assert shown == {
+                "bare": "SelfAttested",
+                "partial": "SelfAttested",
+                "endorsed": f"Endorsed{needed}",
+                "verified": "ConsensusVerified, 2 of 3, 2 needed, 2 manual",
+            }
+
+
 async def test_a_floor_below_all_floors_is_refused(autojump_clock: MockClock) -> None:
     async with scene() as it:
         for trust, min_m in (("Rejected", 0), ("SelfAttested", -1), ("Certain", 0)):
