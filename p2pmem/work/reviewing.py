@@ -1,6 +1,7 @@
 """review: what a verifier does with a proposal.
 
-judge   hold the bytes; recompute root and count, check the seal; then a person's decision, or the node's policy
+judge   hold the bytes; recompute root and count, check the seal; then a person's decision, or the node's policy, which
+        has nothing to say where a person has decided
 admit   sign the verdict with its method, admit it
 
 Nobody signs what he does not hold, and nobody approves bytes that are not what was sealed. The policy `auto` asks
@@ -119,6 +120,8 @@ class ReviewingJobs:
 
         def make() -> Ready:
             held_content(self._ledger, graph, key)
+            if not args.decision:
+                _check_undecided(graph, key, args)
             said = Judgement(Decision(judged.decision), Method(judged.method), judged.reason)
             return Ready(self._signed(graph, args, said))
 
@@ -141,6 +144,7 @@ class ReviewingJobs:
         elif self._judge_by_policy is None:
             raise MisuseError(f"{reference_in(graph, key)} waits for a person: review.policy is manual now")
         else:
+            _check_undecided(graph, key, args)
             seal = sealed_by_author(self._ledger, graph, key).seal
             try:
                 found = await self._judge_by_policy.judge(graph, seal, content)
@@ -154,6 +158,15 @@ class ReviewingJobs:
         """Whether a live proposal asks those of this quorum."""
         is_heads = graph.head is not None and graph.head.quorum.id == quorum
         return is_heads and deadline(graph.set, key, self._ledger.clock.now_ms()) is not None
+
+
+def _check_undecided(graph: LedgerGraph, key: VersionKey, args: ReviewArgs) -> None:
+    """What a person has said is not followed by what a policy says: approval by it would outweigh a rejection. Raises
+    `MisuseError`."""
+    version = graph.set.version(key)
+    for record in version.evidence_in_set() if version is not None else ():
+        if record.author == args.agent and record.quorum == args.quorum and record.method is Method.MANUAL:
+            raise MisuseError(f"a person has decided about {reference_in(graph, key)} meanwhile")
 
 
 def seal_problem(ledger: Ledger, graph: LedgerGraph, key: VersionKey, data: bytes) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import trio
 from p2pmem_devnet.cluster import days, hours, minutes
 from p2pmem_protocol.errors import OutsideError
 from p2pmem_protocol.seal import Seal
@@ -12,7 +13,10 @@ from trio.testing import MockClock
 from p2pmem.face import MemberChange
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.review.judging import AutoJudge, Judgement
-from tests.p2pmem.trust.scene import scene
+from tests.p2pmem.trust.scene import addresses, scene
+
+LONG = "".join(f"ex:trial ex:n {n} .\n" for n in range(2_000))
+"""Judged by a job, as everything but what is small and judged by `auto`."""
 
 
 async def test_a_judge_that_gives_no_answer_is_asked_again_as_long_as_anybody_asks_for_it(
@@ -28,9 +32,7 @@ async def test_a_judge_that_gives_no_answer_is_asked_again_as_long_as_anybody_as
 
     monkeypatch.setattr(AutoJudge, "judge", sometimes)
     async with scene(policy="auto") as it:
-        # by a job, as everything but what is small and judged by `auto`
-        long = "".join(f"ex:trial ex:n {n} .\n" for n in range(2_000))
-        asset = await it.ada.share(long, ttl=days(1))
+        asset = await it.ada.share(LONG, ttl=days(1))
         await it.cluster.settled()
         job = await it.ada.start_verify(asset, within=hours(8))
         await it.cluster.advance(minutes=1)
@@ -61,8 +63,7 @@ async def test_a_judge_that_gives_no_answer_is_not_asked_after_the_deadline(
 
     monkeypatch.setattr(AutoJudge, "judge", never)
     async with scene(policy="auto") as it:
-        long = "".join(f"ex:trial ex:n {n} .\n" for n in range(2_000))
-        asset = await it.ada.share(long)
+        asset = await it.ada.share(LONG)
         await it.cluster.settled()
         await it.ada.start_verify(asset, within=hours(1))
         await it.cluster.advance(hours=4)
@@ -70,3 +71,37 @@ async def test_a_judge_that_gives_no_answer_is_not_asked_after_the_deadline(
         for node in it.verifiers:
             (review,) = await node.face.jobs(state=None, limit=9, kind="review")
             assert (review.state, "nobody asks for it any more" in review.error) == ("failed", True)
+
+
+@pytest.mark.parametrize("how", ["it fails", "it takes long"])
+async def test_what_a_person_decides_meanwhile_stands_whatever_the_judge_says_later(
+    how: str, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = trio.Event()
+    judge = AutoJudge.judge
+
+    async def sometimes(self: AutoJudge, graph: LedgerGraph, seal: Seal, content: bytes) -> Judgement:
+        if how == "it fails" and not answers.is_set():
+            raise OutsideError("it does not answer")
+        await answers.wait()
+        return await judge(self, graph, seal, content)
+
+    monkeypatch.setattr(AutoJudge, "judge", sometimes)
+    async with scene(policy="auto") as it:
+        asset = await it.ada.share(LONG)
+        await it.cluster.settled()
+        await it.ada.start_verify(asset, within=hours(8))
+        await it.cluster.advance(minutes=30)
+        assert await it.bo.decide(approve=False, reason="I read it, and it is wrong") == 1
+        if how == "it fails":
+            await it.cluster.advance(hours=2)
+            (by_policy,) = await it.bo.face.jobs(state="failed", limit=9, kind="review")
+            assert "a person has decided" in by_policy.error, "it is not asked in vain"
+        answers.set()
+        await it.cluster.advance(hours=3)
+        view = await it.agreed(asset)
+        assert view is not None
+        assert addresses(view) == {it.cy.address, it.dan.address}
+        assert [line.signer for line in view.trust.rejections] == [it.bo.address]
+        (by_policy,) = await it.bo.face.jobs(state="failed", limit=9, kind="review")
+        assert "a person has decided" in by_policy.error
