@@ -8,9 +8,10 @@ import pytest
 from p2pmem_protocol import rosters_change
 from p2pmem_protocol.bodies import RetractMode
 from p2pmem_protocol.errors import BugError, MisuseError, Reason
+from p2pmem_protocol.graphset import GraphSet
 from p2pmem_protocol.heads import HeadChain
 from p2pmem_protocol.limits import UINT32_MAX
-from p2pmem_protocol.names import VersionKey
+from p2pmem_protocol.names import AssetKey, VersionKey
 from p2pmem_protocol.roster import Access, Quorum, Quotas, Role, Roster
 from p2pmem_protocol.rosters_change import (
     AddMember,
@@ -28,7 +29,7 @@ from p2pmem_protocol.rosters_change import (
     next_roster,
 )
 from p2pmem_protocol.trust import Trust
-from p2pmem_protocol.view import asset_view, explain
+from p2pmem_protocol.view import AssetView, asset_view, explain
 
 from tests.protocol.world import (
     DAY,
@@ -513,3 +514,21 @@ def test_k3_a_certificate_by_who_turns_out_to_have_an_interest_is_not_carried_fo
     assert plan(peer, AddMember(address("carol"), W)).body.certificates
     peer.admit(share("alice", act=act_for("v1", "alice")))
     assert plan(peer, AddMember(address("carol"), W)).body.certificates == ()
+
+
+def test_each_asset_is_looked_at_once_however_many_of_its_versions_are_verified(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    peer = Peer(HEAD)
+    for version in range(1, 6):
+        for item in (share("alice", version), *(verdict(who, subject("alice", version), Q) for who in ("v1", "v2"))):
+            assert peer.give(item) is None
+    looked_at: list[AssetKey] = []
+
+    def counted(graph_set: GraphSet, key: AssetKey, t_ms: int) -> AssetView:
+        looked_at.append(key)
+        return asset_view(graph_set, key, t_ms)
+
+    monkeypatch.setattr(rosters_change, "asset_view", counted)
+    assert len(plan(peer, SetQuorum(1)).body.certificates) == 5
+    assert looked_at == [ABOUT.asset]
