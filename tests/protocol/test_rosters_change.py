@@ -296,6 +296,21 @@ def test_k3_the_lesser_certificates_go_first_where_a_list_would_be_too_long(
     assert kept.quorum == Q
 
 
+@pytest.mark.parametrize("room", [1, 2])
+def test_k3_of_as_many_as_there_is_room_for_the_greatest_m_is_kept_also_when_it_came_last(
+    monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    peer = Peer(roster(MEMBERS, 1), T0, share("alice"))
+    for m, signers in ((1, ("v1",)), (2, ("v1", "v2")), (3, ("v1", "v2", "v3"))):
+        head = peer.set.head if m == 1 else adopt(peer, SetQuorum(m))
+        assert head is not None
+        for signer_ in signers:
+            peer.admit(verdict(signer_, ABOUT, head.quorum))
+    assert [it.quorum.m for it in plan(peer, SetQuorum(1)).body.certificates] == [3, 2, 1]
+    monkeypatch.setattr(rosters_change, "CERTIFICATES_KEPT_MAX", room)
+    assert [it.quorum.m for it in plan(peer, SetQuorum(1)).body.certificates] == [3, 2][:room]
+
+
 def test_k3_a_kept_certificate_stays_beside_the_one_that_verifies_again() -> None:
     peer = consensus()
     changed = adopt(peer, SetQuorum(1))

@@ -20,8 +20,8 @@ from p2pmem_protocol.authoring import (
 from p2pmem_protocol.bodies import Retract, RetractMode
 from p2pmem_protocol.envelope import Envelope, Item, decode_item
 from p2pmem_protocol.errors import Reason, RefusedError
-from p2pmem_protocol.names import Address, VersionKey
-from p2pmem_protocol.records import RetractRecord, SealedRecord
+from p2pmem_protocol.names import VersionKey
+from p2pmem_protocol.records import SealedRecord
 from p2pmem_protocol.roster import Roster
 from p2pmem_protocol.seal import NO_PREVIOUS, Seal
 from p2pmem_protocol.trust import Floor, Trust, assess
@@ -514,22 +514,3 @@ def test_other_content_of_a_retracted_version_is_refused_as_retracted() -> None:
 def test_the_first_version_of_an_asset_may_be_signed() -> None:
     may_publish(viewed(), first_seal())
     may_share(viewed(), first_seal(), T0 + DAY)
-
-
-def test_v2_a_view_looks_at_each_retract_once_however_many_versions_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any member may show a delegation to whom it likes, and retract what nobody said for it."""
-    many = 40
-    versions = [share("alice", number) for number in range(1, many + 1)]
-    shown = act_for("bob", "alice")
-    retracts = [retract("bob", "alice", many, shown=shown, issued=T0 - number) for number in range(many)]
-    peer = Peer(HEAD, T0, *versions, *retracts)
-    looked_at: list[bytes] = []
-
-    def covers(record: RetractRecord) -> Address:
-        looked_at.append(record.id)
-        return record.author
-
-    monkeypatch.setattr(RetractRecord, "covers", property(covers))
-    view = asset_view(peer.set, subject("alice").asset, T0)
-    assert all(version.is_visible for version in view.versions)
-    assert sorted(looked_at) == sorted(item.id for item in retracts)
