@@ -251,8 +251,11 @@ class Holdings:
             case RetractRecord():
                 self._retracts.add(record.asset, record)
                 if record.mode is RetractMode.ERASE:
-                    self._erasers.add((record.asset, record.version, record.covers), record)
-                    self._erased.add((record.asset, record.version))
+                    taken_back = (record.asset, record.version, record.covers)
+                    # Where another one says the same, all that it covers has gone by now.
+                    if not self._erasers[taken_back]:
+                        self._erased.add((record.asset, record.version))
+                    self._erasers.add(taken_back, record)
             case RevokeRecord():
                 self.revocations_changed += 1
                 if record.peer is not None:

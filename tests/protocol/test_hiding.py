@@ -1,11 +1,14 @@
-"""Which of several retracts hides a version, and how much work it is to tell (rule V2)."""
+"""Which of several retracts hides or erases a version, and how much work it is to tell (rules V2 and V3)."""
 
 from __future__ import annotations
 
 import itertools
 
 import pytest
+from p2pmem_protocol.assets import Asset, Version
+from p2pmem_protocol.bodies import RetractMode
 from p2pmem_protocol.envelope import Envelope
+from p2pmem_protocol.errors import Reason
 from p2pmem_protocol.names import Address
 from p2pmem_protocol.records import RetractRecord
 from p2pmem_protocol.view import asset_view
@@ -72,3 +75,25 @@ def test_v2_a_view_looks_at_each_retract_once_however_many_versions_there_are(mo
     view = asset_view(peer.set, ASSET, T0)
     assert all(version.is_visible for version in view.versions)
     assert sorted(looked_at) == sorted(item.id for item in retracts)
+
+
+def test_v3_who_erases_again_has_nothing_looked_through_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    shares = [share("alice", life=DAY + number) for number in range(3)]
+    erasing = [
+        retract("bob", "alice", shown=FOR_BOB, mode=RetractMode.ERASE, issued=T0 - number) for number in range(5)
+    ]
+    peer = Peer(HEAD, T0, *shares)
+    looked_through: list[int] = []
+    numbered = Asset.numbered
+
+    def counted(asset: Asset, number: int) -> list[Version]:
+        looked_through.append(number)
+        return numbered(asset, number)
+
+    monkeypatch.setattr(Asset, "numbered", counted)
+    for item in erasing:
+        peer.admit(item)
+    assert looked_through == [1]
+    assert all(peer.has(item) for item in (*shares, *erasing))
+    said_for_bob = share("alice", act=FOR_BOB)
+    assert peer.give(said_for_bob) is Reason.ERASED
