@@ -141,6 +141,7 @@ REFUSED_CBOR: Final = (
     ("a reserved length", "1c", Reason.NOT_CBOR),
     ("a tag of a reserved length", "dc", Reason.TAG),
     ("a break alone", "ff", Reason.INDEFINITE_LENGTH),
+    ("an integer of no length", "1f", Reason.INDEFINITE_LENGTH),
     ("a negative key", "a12000", Reason.BAD_SHAPE),
     ("integer and text keys in one map", "a20100616100", Reason.BAD_SHAPE),
 )
