@@ -157,6 +157,8 @@ async def test_a_principals_erasure_takes_from_its_agents_node_what_was_said_for
         await it.cy.inside.services.admission.purge()
         rows = it.cy.inside.ledger.database.read(lambda of: of.execute("SELECT name FROM own").fetchall())
         assert ((asset.name,) in rows) is stays
+        if it.cy.sees(asset):
+            assert (await it.cy.face.explain(it.cluster.graph, asset.reference)).retracts == ()
 
 
 @pytest.mark.parametrize("text", [LONG, SHORT], ids=["attached", "beside its share"])
