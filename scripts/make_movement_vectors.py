@@ -102,6 +102,10 @@ def reconciliation() -> dict[str, object]:
         ],
         # To another version of Negentropy the answer is the one byte of ours.
         "versions": [{"message": text(it), "answer": text(respond(EMPTY, it))} for it in (b"\x60", b"\x62\0")],
+        # Over an empty set: how bounds are read, and how the same are written.
+        "bounds": [
+            {"name": name, "message": text(it), "answer": text(respond(EMPTY, it))} for name, it in BOUNDS.items()
+        ],
         "refused": {
             "nothing": "0x",
             "another version": text(b"\x10"),
@@ -115,6 +119,14 @@ def reconciliation() -> dict[str, object]:
             "a bound below the one before": "0x610101ff000101fe00",
         },
     }
+
+
+BOUNDS = {
+    "two that are equal": bytes.fromhex("61" + "06010a0200" + "01010a0200" + "00000200"),
+    "two that are equal, with and without the zeros at the end": bytes.fromhex("61" + "06020a000200" + "01010a0200"),
+    "one of zeros and one without a prefix": bytes.fromhex("61" + "060300000002000100" + "0200"),
+    "infinity with a prefix, which says nothing": bytes.fromhex("61" + "0003aabbcc0200"),
+}
 
 
 def sample_messages() -> list[frames.Message]:

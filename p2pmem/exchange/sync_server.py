@@ -19,7 +19,6 @@ from p2pmem_protocol import frames
 from p2pmem_protocol.errors import Reason, RefusedError
 from p2pmem_protocol.frames import (
     ADDRESSES_MAX,
-    HEADER_BYTES_MAX,
     HEADERS_MAX,
     MESSAGE_BYTES_MAX,
     PART_BYTES_MAX,
@@ -40,6 +39,7 @@ from p2pmem_protocol.frames import (
 from p2pmem_protocol.hello import clocks_agree
 from p2pmem_protocol.names import GraphId
 from p2pmem_protocol.negentropy import Responder
+from p2pmem_protocol.roster import HEADER_BYTES_MAX
 
 from p2pmem.exchange.allowance import Allowances
 from p2pmem.exchange.holdings import Holdings

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -232,11 +232,13 @@ class Admission:
         """
         ledger = self._ledger
         before_ms = ledger.clock.now_ms() - EXPIRED_KEPT_MS
-        rows = await ledger.database.read_slowly(_own_versions)
+        rows, acting = await ledger.database.read_slowly(_own_versions)
+        assets = {(row.graph, row.key) for row in rows}
+        gone = {it: self._erased_versions(*it, acting.get(it[1].author, ())) for it in assets}
         erased: list[_Own] = []
         own: dict[GraphId, set[bytes]] = {}
         for row in rows:
-            if self._is_erased(row):
+            if row.version in gone[row.graph, row.key]:
                 erased.append(row)
             else:
                 own.setdefault(row.graph, set()).add(row.content_hash)
@@ -258,12 +260,21 @@ class Admission:
         await ledger.database.write(delete, shield=True)
         return len(unnamed)
 
-    def _is_erased(self, own: _Own) -> bool:
-        graph = self._ledger.graphs.get(own.graph)
-        return graph is not None and any(
-            retract.mode is RetractMode.ERASE and retract.version == own.version
-            for retract in graph.set.retracts(own.key)
-        )
+    def _erased_versions(self, graph_id: GraphId, key: AssetKey, principals: Collection[Address]) -> set[int]:
+        """The versions of an asset sealed here that were retracted with erase.
+
+        Anybody may give a delegation to anybody, and show it in a retract: a principal's takes back what was said for
+        it, so it erases nothing of an author that did not take its delegation, and no version of which more remains.
+        """
+        graph = self._ledger.graphs.get(graph_id)
+        if graph is None:
+            return set()
+        erasers = [it for it in graph.set.retracts(key) if it.mode is RetractMode.ERASE]
+        erased = {it.version for it in erasers if not it.as_principal}
+        asked = {it.version for it in erasers if it.as_principal and it.author in principals} - erased
+        asset = graph.set.asset(key) if asked else None
+        remaining = {it.key.version for it in asset.versions if it.present} if asset is not None else set()
+        return erased | (asked - remaining)
 
 
 def _content_of(item: Item) -> bytes | None:
@@ -307,9 +318,14 @@ class _Own:
     content_hash: bytes
 
 
-def _own_versions(connection: sqlite3.Connection) -> list[_Own]:
+def _own_versions(connection: sqlite3.Connection) -> tuple[list[_Own], dict[Address, set[Address]]]:
+    """What was sealed here, and for whom each agent acts."""
     rows = connection.execute("SELECT graph, agent, name, version, content_hash FROM own")
-    return [
+    own = [
         _Own(GraphId(graph), AssetKey(Address(agent), name), version, content_hash)
         for graph, agent, name, version, content_hash in rows
     ]
+    acting: dict[Address, set[Address]] = {}
+    for agent, principal in connection.execute("SELECT agent, principal FROM delegation"):
+        acting.setdefault(Address(agent), set()).add(Address(principal))
+    return own, acting

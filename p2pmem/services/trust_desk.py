@@ -77,8 +77,16 @@ class TrustDesk:
                 for other in asset.versions
                 if other.key.version == view.key.version and other.key != view.key
             ),
-            retracts=tuple(self._retracts(graph, asset.key)),
+            retracts=tuple(map(self._retract, self._covering(graph, asset.key))),
         )
+
+    def _covering(self, graph: LedgerGraph, key: AssetKey) -> list[RetractRecord]:
+        """The retracts of an asset that is held which take something back: whoever likes may retract what nobody said
+        for it, by a delegation that nobody asked it for."""
+        asset = graph.set.asset(key)
+        said_for = {record.principal for version in asset.versions for record in version.sealed} if asset else set()
+        covering = (it for it in graph.set.retracts(key) if it.covers is None or it.covers in said_for)
+        return sorted(covering, key=lambda record: record.order)
 
     def _signatures(self, graph: LedgerGraph, asset: AssetView, view: VersionView) -> Iterator[SignatureView]:
         version = graph.set.version(view.key)

@@ -18,7 +18,6 @@ from p2pmem_protocol.limits import (
     CONTENT_BYTES_MAX,
     CONTENT_INLINE_BYTES_MAX,
     KEPT_IDS_MAX,
-    NAME_CHARS_MAX,
     PROOF_HASHES_MAX,
     REASON_CHARS_MAX,
     UINT32_MAX,
@@ -75,15 +74,16 @@ class ContentRef:
                     Reason.CONTENT_NOT_ATTACHED_RIGHT, f"inline content has 1 to {CONTENT_INLINE_BYTES_MAX} bytes"
                 )
             return cls(len(value), value)
-        match value:
-            case [bytes() as digest, int() as length] if len(digest) == 32:
-                if not CONTENT_INLINE_BYTES_MAX < length <= CONTENT_BYTES_MAX:
-                    raise RefusedError(
-                        Reason.CONTENT_NOT_ATTACHED_RIGHT,
-                        f"attached content has {CONTENT_INLINE_BYTES_MAX + 1} to {CONTENT_BYTES_MAX} bytes",
-                    )
-                return cls(length, None, digest)
-        raise RefusedError(Reason.BAD_SHAPE, "content is neither bytes nor a hash with a length")
+        if not isinstance(value, list):
+            raise RefusedError(Reason.BAD_FIELD, "content is neither bytes nor a hash with a length")
+        reader = Reader.of_list(value, 2, "attached content")
+        digest, length = reader.hash(0), reader.uint(1, UINT64_MAX)
+        if not CONTENT_INLINE_BYTES_MAX < length <= CONTENT_BYTES_MAX:
+            raise RefusedError(
+                Reason.CONTENT_NOT_ATTACHED_RIGHT,
+                f"attached content has {CONTENT_INLINE_BYTES_MAX + 1} to {CONTENT_BYTES_MAX} bytes",
+            )
+        return cls(length, None, digest)
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class Retract:
             raise RefusedError(Reason.BAD_FIELD, "a retract shows a delegation of another principal than its signer")
         retract = cls(
             author=author,
-            name=reader.name(1, NAME_CHARS_MAX, check_name),
+            name=reader.name(1, check_name),
             version=reader.uint(2, UINT32_MAX, 1),
             mode=RetractMode(reader.uint(3, 2, 1)),
             successor=reader.uint(4, UINT32_MAX, 1) if reader.has(4) else None,

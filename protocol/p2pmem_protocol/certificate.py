@@ -25,7 +25,7 @@ from p2pmem_protocol.errors import MisuseError, Reason, RefusedError
 from p2pmem_protocol.evidence import Decision, Evidence, Method, Verdict
 from p2pmem_protocol.fields import Reader
 from p2pmem_protocol.heads import HeadChain, check_child
-from p2pmem_protocol.limits import SLUG_CHARS_MAX, UINT32_MAX, VERIFIERS_MAX
+from p2pmem_protocol.limits import UINT32_MAX, VERIFIERS_MAX
 from p2pmem_protocol.names import Address, GraphName, NetworkId, VersionKey, check_slug
 from p2pmem_protocol.rights import kept_under
 from p2pmem_protocol.roster import Quorum, Roster, SignedHeader
@@ -161,12 +161,12 @@ class Certificate:
         if reader.uint(0, UINT32_MAX) != FORMAT:
             raise RefusedError(Reason.BAD_VERSION, "a format of certificate that is not known here")
         network = NetworkId(reader.hash(1))
-        graph = GraphName(reader.address(2), reader.name(3, SLUG_CHARS_MAX, check_slug))
+        graph = GraphName(reader.address(2), reader.name(3, check_slug))
         author = reader.address(4)
         seal = SignedSeal.from_value(reader.nested(5), network, graph.id, author)
         quorum = Quorum.from_value(reader.nested(6), graph.id)
-        verdicts = tuple(Evidence.decode(each) for each in _byte_strings(reader.items(7, VERIFIERS_MAX, 1)))
-        headers = tuple(SignedHeader.decode(each) for each in _byte_strings(reader.items(8, HEADERS_MAX, 1)))
+        verdicts = tuple(Evidence.decode(each) for each in reader.strings(7, VERIFIERS_MAX, 1))
+        headers = tuple(SignedHeader.decode(each) for each in reader.strings(8, HEADERS_MAX, 1))
         reader.end()
         return cls(network, graph, seal, quorum, verdicts, headers)
 
@@ -219,10 +219,3 @@ def standing(certificate: Certificate, roster: Roster, named: Collection[bytes])
 def _strongest_first(evidence: Evidence) -> tuple[int, bytes]:
     method = evidence.statement.method if isinstance(evidence.statement, Verdict) else 0
     return (-int(method), evidence.id)
-
-
-def _byte_strings(values: list[Value]) -> list[bytes]:
-    strings = [value for value in values if isinstance(value, bytes)]
-    if len(strings) != len(values):
-        raise RefusedError(Reason.BAD_FIELD, "verdicts and headers of a certificate are byte strings")
-    return strings

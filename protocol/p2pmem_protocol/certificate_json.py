@@ -55,7 +55,7 @@ def from_json(text: str) -> Certificate:
         raise RefusedError(Reason.OVERSIZE, f"{len(text)} characters of JSON, at most {4 * CERTIFICATE_BYTES_MAX}")
     try:
         check_nesting(text)
-        value = json.loads(text, object_pairs_hook=_without_repeats)
+        value = json.loads(text, object_pairs_hook=_without_repeats, parse_int=_digits)
     except ValueError as error:
         raise RefusedError(Reason.BAD_SHAPE, f"not JSON: {type(error).__name__}") from None
     try:
@@ -241,6 +241,11 @@ def _raw(value: object, length: int) -> bytes:
 
 def _hex(raw: bytes) -> str:
     return "0x" + raw.hex()
+
+
+def _digits(text: str) -> int | str:
+    """A number is digits alone: `-0` would be a second way to write 0, and is no number to whoever takes a field."""
+    return text if text.startswith("-") else int(text)
 
 
 def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:

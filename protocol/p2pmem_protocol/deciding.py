@@ -59,7 +59,8 @@ class Deciding(Holdings):
         return revoke is not None and record.serial <= revoke.revoked_serial and record.id not in revoke.kept
 
     def _is_erased(self, record: SealedRecord) -> bool:
-        return any(covers(retract, record) for retract in self._erasers[record.key.asset, record.key.version])
+        asset, version = record.key.asset, record.key.version
+        return bool(self._erasers[asset, version, None] or self._erasers[asset, version, record.principal])
 
     def _settle_cuts(self, account: Account, t_ms: int) -> None:
         """Decide the revokes and retracts of one principal: revokes first, then the retracts that they leave."""
@@ -256,11 +257,6 @@ class _Membership:
         if record.ends_at_ms <= self.at_ms or record.id in self.out:
             return False
         return record.state is State.IN or record.id in self.back
-
-
-def covers(retract: RetractRecord, record: SealedRecord) -> bool:
-    """Whether a retract of this version number takes back this share or publish of it (rule V2)."""
-    return not retract.as_principal or record.principal == retract.author
 
 
 def highest_revokes(revokes: Iterable[RevokeRecord]) -> dict[Address, RevokeRecord]:

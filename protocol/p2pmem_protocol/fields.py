@@ -12,7 +12,7 @@ from typing import Final
 from p2pmem_protocol.cbor import Value
 from p2pmem_protocol.errors import MisuseError, Reason, RefusedError
 from p2pmem_protocol.hashing import HASH_BYTES
-from p2pmem_protocol.limits import NAME_CHARS_MAX, UINT32_MAX
+from p2pmem_protocol.limits import UINT32_MAX
 from p2pmem_protocol.names import ADDRESS_BYTES, Address, VersionKey, check_name
 
 _INTEGERS: Final = frozenset((int,))
@@ -72,11 +72,13 @@ class Reader:
             raise self._bad(key, f"text of {least_chars} to {most_chars} characters")
         return value
 
-    def name(self, key: int, most_chars: int, check: Callable[[str], str]) -> str:
-        """Text in the grammar of a name."""
-        text = self.text(key, most_chars)
+    def name(self, key: int, check: Callable[[str], str]) -> str:
+        """Text in the grammar of a name, which bounds its length too."""
+        value = self._take(key)
+        if not isinstance(value, str):
+            raise self._bad(key, "text")
         try:
-            return check(text)
+            return check(value)
         except MisuseError as error:
             raise RefusedError(Reason.BAD_NAME, f"field {key} of {self._what}: {error}") from None
 
@@ -84,7 +86,7 @@ class Reader:
         """A version that something is said about, in five fields from `first`: see `VersionKey.fields`."""
         return VersionKey(
             self.address(first),
-            self.name(first + 1, NAME_CHARS_MAX, check_name),
+            self.name(first + 1, check_name),
             self.uint(first + 2, UINT32_MAX, 1),
             self.hash(first + 3),
             self.hash(first + 4),
@@ -129,6 +131,14 @@ class Reader:
         if len(texts) != len(values):
             raise self._bad(key, f"a list of texts of 1 to {most_chars} characters")
         return texts
+
+    def strings(self, key: int, most_items: int, least_items: int = 0) -> tuple[bytes, ...]:
+        """Byte strings of any length, in the order given: values of their own, which are read and bounded as such."""
+        values = self.items(key, most_items, least_items)
+        strings = tuple(value for value in values if isinstance(value, bytes))
+        if len(strings) != len(values):
+            raise self._bad(key, "a list of byte strings")
+        return strings
 
     def hashes(self, key: int, most: int) -> tuple[bytes, ...]:
         """Hashes in the order given."""

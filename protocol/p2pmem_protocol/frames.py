@@ -37,6 +37,7 @@ from p2pmem_protocol.limits import (
     UINT64_MAX,
 )
 from p2pmem_protocol.negentropy import DEFAULT_LIMITS
+from p2pmem_protocol.roster import HEADER_BYTES_MAX
 from p2pmem_protocol.snapshot import FINGERPRINT_BYTES
 
 SHORT_ID_BYTES: Final = 8
@@ -52,7 +53,6 @@ FETCH_IDS_MAX: Final = 1_024
 PART_BYTES_MAX: Final = 128 * 1024
 PART_LENGTH_MAX: Final = max(CONTENT_BYTES_MAX, ROSTER_PART_BYTES_MAX)
 HEADERS_MAX: Final = 256
-HEADER_BYTES_MAX: Final = 2_048
 KNOWN_HEADERS_MAX: Final = 4_096
 ADDRESSES_MAX: Final = 256
 ADDRESS_CHARS_MAX: Final = 256

@@ -183,10 +183,8 @@ class Speakers:
 
 
 def _acting(value: Value, network: NetworkId) -> SignedActFor:
-    match value:
-        case [bytes() as agent, inner] if len(agent) == 20:
-            return SignedActFor.from_value(inner, network, Address(agent))
-    raise RefusedError(Reason.BAD_SHAPE, "a delegation in a proof is an agent and what it acts under")
+    reader = Reader.of_list(value, 2, "an agent with what it acts under")
+    return SignedActFor.from_value(reader.nested(1), network, reader.address(0))
 
 
 def _principals(delegations: tuple[SignedActFor, ...], agent: Address) -> tuple[tuple[Address, int], ...]:

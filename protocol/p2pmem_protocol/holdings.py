@@ -74,7 +74,7 @@ class Holdings:
         self._accounts: dict[Address, Account] = {}
         self._assets: dict[AssetKey, Asset] = {}
         self._retracts: Index[AssetKey, RetractRecord] = Index()
-        self._erasers: Index[tuple[AssetKey, int], RetractRecord] = Index()
+        self._erasers: Index[tuple[AssetKey, int, Address | None], RetractRecord] = Index()
         self._anchors: Index[VersionKey, AnchorRecord] = Index()
         self._proposals: Index[VersionKey, ProposeRecord] = Index()
         self._acks: Index[bytes, AckRecord] = Index()
@@ -251,8 +251,11 @@ class Holdings:
             case RetractRecord():
                 self._retracts.add(record.asset, record)
                 if record.mode is RetractMode.ERASE:
-                    self._erasers.add((record.asset, record.version), record)
-                    self._erased.add((record.asset, record.version))
+                    taken_back = (record.asset, record.version, record.covers)
+                    # Where another one says the same, all that it covers has gone by now.
+                    if not self._erasers[taken_back]:
+                        self._erased.add((record.asset, record.version))
+                    self._erasers.add(taken_back, record)
             case RevokeRecord():
                 self.revocations_changed += 1
                 if record.peer is not None:
@@ -281,7 +284,7 @@ class Holdings:
             case RetractRecord():
                 self._retracts.discard(record.asset, record)
                 if record.mode is RetractMode.ERASE:
-                    self._erasers.discard((record.asset, record.version), record)
+                    self._erasers.discard((record.asset, record.version, record.covers), record)
             case RevokeRecord():
                 self.revocations_changed += 1
                 if record.peer is not None:

@@ -27,9 +27,9 @@ from p2pmem_protocol.fields import Reader
 from p2pmem_protocol.hashing import keccak256
 from p2pmem_protocol.hello import HELLO_BYTES_MAX, Greeting, Proof
 from p2pmem_protocol.keys import SIGNATURE_BYTES, Key, check_form, signer_of
-from p2pmem_protocol.limits import LABEL_CHARS_MAX, ROSTER_PART_BYTES_MAX, SLUG_CHARS_MAX
+from p2pmem_protocol.limits import LABEL_CHARS_MAX, ROSTER_PART_BYTES_MAX
 from p2pmem_protocol.names import Address, GraphId, GraphName, NetworkId, check_slug
-from p2pmem_protocol.roster import HEADER_BYTES_MAX, Parts, SignedHeader
+from p2pmem_protocol.roster import Parts, SignedHeader
 
 INVITE_PREFIX: Final = "p2pmem1"
 INVITE_CHARS_MAX: Final = 32_768
@@ -87,7 +87,7 @@ class Invite:
     @classmethod
     def _read(cls, reader: Reader) -> Invite:
         network = NetworkId(reader.hash(0))
-        graph = GraphName(reader.address(1), reader.name(2, SLUG_CHARS_MAX, check_slug))
+        graph = GraphName(reader.address(1), reader.name(2, check_slug))
         addresses = reader.texts(3, ADDRESSES_MAX, ADDRESS_CHARS_MAX)
         head, token = reader.hash(4), reader.raw(5, TOKEN_BYTES)
         reader.end()
@@ -107,15 +107,10 @@ class Chain:
 
     @classmethod
     def from_value(cls, value: Value) -> Chain:
-        match value:
-            case [list() as headers, [bytes() as members, bytes() as limits, bytes() as kept, bytes() as certificates]]:
-                if not 0 < len(headers) <= HEADERS_MAX:
-                    raise RefusedError(Reason.BAD_FIELD, f"a chain has 1 to {HEADERS_MAX} headers")
-                raw = [header for header in headers if isinstance(header, bytes) and len(header) <= HEADER_BYTES_MAX]
-                if len(raw) != len(headers):
-                    raise RefusedError(Reason.BAD_SHAPE, "a chain is a list of headers")
-                return cls(tuple(map(SignedHeader.decode, raw)), Parts(members, limits, kept, certificates))
-        raise RefusedError(Reason.BAD_SHAPE, "a roster chain is headers and four parts")
+        reader = Reader.of_list(value, 2, "a chain")
+        headers = tuple(map(SignedHeader.decode, reader.strings(0, HEADERS_MAX, 1)))
+        parts = Reader.of_list(reader.nested(1), 4, "the parts of a roster")
+        return cls(headers, Parts(*(parts.raw(position, ANSWER_BYTES_MAX) for position in range(4))))
 
 
 def invite_key(token: bytes) -> Key:

@@ -96,7 +96,8 @@ class _Bound:
             return False
         if other.order is None:
             return True
-        return (self.order, self.prefix) < (other.order, other.prefix)
+        # A prefix stands for the id that goes on with zeros, so zeros at its end say nothing.
+        return (self.order, self.prefix.rstrip(b"\0")) < (other.order, other.prefix.rstrip(b"\0"))
 
 
 _INFINITY: Final = _Bound(None)

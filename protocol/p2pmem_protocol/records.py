@@ -120,6 +120,11 @@ class RetractRecord(Record):
     def of_own_words(self) -> bool:
         return self.author == self.asset.author
 
+    @property
+    def covers(self) -> Address | None:
+        """Of its version, what was said for this principal; None: all of it, for whomever it was said (rule V2)."""
+        return self.author if self.as_principal else None
+
 
 @dataclass(slots=True, eq=False)
 class RevokeRecord(Record):

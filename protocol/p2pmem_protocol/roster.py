@@ -36,7 +36,6 @@ from p2pmem_protocol.limits import (
     QUOTA_LIVE_BYTES,
     QUOTA_LIVE_ITEMS,
     ROSTER_PART_BYTES_MAX,
-    SLUG_CHARS_MAX,
     TIME_MS_MAX,
     TTL_DEFAULT_MS,
     TTL_MS_MAX,
@@ -444,7 +443,7 @@ class SignedHeader:
             raise RefusedError(Reason.BAD_VERSION, "a format of roster that is not known here")
         header = Header(
             network=NetworkId(reader.hash(1)),
-            name=GraphName(reader.address(2), reader.name(3, SLUG_CHARS_MAX, check_slug)),
+            name=GraphName(reader.address(2), reader.name(3, check_slug)),
             version=reader.uint(4, UINT32_MAX, 1),
             term=reader.uint(5, UINT32_MAX, 1),
             parent=reader.hash(6),

@@ -46,7 +46,7 @@ from p2pmem_protocol.roster import (
     sign_roster,
 )
 from p2pmem_protocol.trust import assess, greatest_first
-from p2pmem_protocol.view import asset_view
+from p2pmem_protocol.view import AssetView, asset_view
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,18 +375,21 @@ class _Listing:
         subjects = {certificate.subject for certificate in self.head.body.certificates}
         if changes:
             subjects.update(record.subject for record in self.graph_set.records() if isinstance(record, EvidenceRecord))
-        found = [self._complete(subject, changes) for subject in sorted(subjects - self.dropped)]
+        # One view of each asset: a view of its own for each version would take as long as all of them, so many times.
+        assets = {subject.asset for subject in subjects}
+        views = {asset: asset_view(self.graph_set, asset, self.now_ms) for asset in assets}
+        found = [self._complete(subject, views[subject.asset], changes) for subject in sorted(subjects - self.dropped)]
         lists = (
             tuple(it for each in found for it in each[:most]) for most in range(CERTIFICATES_OF_VERSION_MAX, 1, -1)
         )
         return next(filter(_fits, lists), tuple(it for each in found for it in each[:1]))
 
-    def _complete(self, subject: VersionKey, changes: bool) -> list[KeptCertificate]:
+    def _complete(self, subject: VersionKey, of_asset: AssetView, changes: bool) -> list[KeptCertificate]:
         """What is complete of one version without whom is mistrusted. First of each quorum one, the greatest M first: a
         reader may ask for so much. Then, in as many as it takes, the approvals beyond M. All of these stand in for one
         another once a key turns out to have leaked: whatever approvals a list keeps, the next one may join anew.
         """
-        view = asset_view(self.graph_set, subject.asset, self.now_ms).version(subject)
+        view = of_asset.version(subject)
         version, rights = self.graph_set.version(subject), self.graph_set.rights
         if view is None or view.hidden_by is not None or version is None or rights is None:
             return []

@@ -12,7 +12,7 @@ from p2pmem_protocol.errors import MisuseError, Reason, RefusedError
 from p2pmem_protocol.fields import Reader
 from p2pmem_protocol.hashing import HASH_BYTES, ZERO_HASH
 from p2pmem_protocol.keys import SIGNATURE_BYTES, Signer, check_still_signed_by
-from p2pmem_protocol.limits import NAME_CHARS_MAX, STATEMENTS_MAX, SUBGRAPH_CHARS_MAX, UINT32_MAX
+from p2pmem_protocol.limits import STATEMENTS_MAX, UINT32_MAX
 from p2pmem_protocol.names import (
     Address,
     GraphId,
@@ -113,8 +113,8 @@ class SignedSeal:
         seal = Seal(
             network=network,
             graph=graph,
-            subgraph=reader.name(0, SUBGRAPH_CHARS_MAX, check_subgraph),
-            name=reader.name(1, NAME_CHARS_MAX, check_name),
+            subgraph=reader.name(0, check_subgraph),
+            name=reader.name(1, check_name),
             version=reader.uint(2, UINT32_MAX, 1),
             root=reader.hash(3),
             leaves=reader.uint(4, STATEMENTS_MAX, 1),

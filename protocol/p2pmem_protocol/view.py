@@ -20,7 +20,6 @@ from enum import Enum, unique
 from typing import Final, TypeAlias
 
 from p2pmem_protocol.assets import Asset, Version
-from p2pmem_protocol.deciding import covers
 from p2pmem_protocol.graphset import GraphSet
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import Address, AssetKey, VersionKey
@@ -210,7 +209,10 @@ class _Reader:
             self._seals.setdefault(number, []).append(seal)
         self._ends = {place: end for place, records in self._live.items() if (end := _shares_end(records))}
         self._lower_end = self._ends_of_lower()
-        self._retracts = sorted(graph_set.retracts(asset.key), key=lambda retract: (-retract.version, retract.id))
+        # By whom they cover; the owner's by number. There may be as many as versions, so none is looked at for each.
+        self._retracts: dict[Address | None, list[RetractRecord]] = {}
+        self._moderated: dict[int, RetractRecord] = {}
+        self._sort(graph_set.retracts(asset.key))
 
     def view(self, place: _Place) -> VersionView:
         version = self.versions[place]
@@ -257,20 +259,29 @@ class _Reader:
         for seal in self._seals[number]:
             yield from self._live[number, seal]
 
+    def _sort(self, retracts: Iterable[RetractRecord]) -> None:
+        """Anybody may show a delegation, so those of who is no principal here are passed over before any is sorted."""
+        covered = {None, *(record.principal for records in self._live.values() for record in records)}
+        for retract in sorted((it for it in retracts if it.covers in covered), key=_highest_first):
+            if retract.of_own_words or retract.as_principal:
+                self._retracts.setdefault(retract.covers, []).append(retract)
+            else:
+                self._moderated.setdefault(retract.version, retract)
+
     def _hidden_by(self, number: int) -> bytes | None:
         """Rule V2: of the retracts that hide this number, that of the highest version, at a tie the lowest id."""
-        for retract in self._retracts:
+        hiding = [self._first_hiding(number, whom) for whom in (None, *self._principals(number))]
+        found = [it for it in (*hiding, self._moderated.get(number)) if it is not None]
+        return min(found, key=_highest_first).id if found else None
+
+    def _first_hiding(self, number: int, whom: Address | None) -> RetractRecord | None:
+        """Only those that name this number as their successor are passed by, and each names one."""
+        for retract in self._retracts.get(whom, ()):
             if retract.version < number:
                 return None
-            if self._hides(retract, number) and any(covers(retract, record) for record in self._of_number(number)):
-                return retract.id
+            if number == retract.version or number != retract.successor:
+                return retract
         return None
-
-    def _hides(self, retract: RetractRecord, number: int) -> bool:
-        if number == retract.version:
-            return True
-        is_moderation = not retract.of_own_words and not retract.as_principal
-        return not is_moderation and number != retract.successor
 
     def _conflicts(self, place: _Place) -> bool:
         counting = [seal for seal in self._seals[place[0]] if self._counts((place[0], seal))]
@@ -301,6 +312,10 @@ class _Reader:
 
 def _place(key: VersionKey) -> _Place:
     return (key.version, key.seal)
+
+
+def _highest_first(retract: RetractRecord) -> tuple[int, bytes]:
+    return (-retract.version, retract.id)
 
 
 def _shares_end(records: list[SealedRecord]) -> int | None:

@@ -38,7 +38,7 @@ class _Step:
 
 
 def sets() -> Json:
-    return {"cases": [_quotas(), _cuts(), _kept(), _made_up(), _versions(), _evidence()]}
+    return {"cases": [_quotas(), _lead(), _cuts(), _kept(), _made_up(), _versions(), _evidence()]}
 
 
 def _case(
@@ -166,6 +166,16 @@ def _quotas() -> Json:
         _Step("a third publish, earlier still: the last of them is put aside", _publish("alice", "h", at=-3)),
     )
     return _case("quotas", roster, steps, [("alice", it) for it in ("a", "b", "c", "e", "g", "h")])
+
+
+def _lead() -> Json:
+    """What ends within the minute after t is not in R(t), and takes no room there."""
+    roster = first(_limits(quotas=Quotas(live_items=1)))
+    steps = (
+        _Step("a share", _share("alice", "a", at=1)),
+        _Step("one issued earlier, for half a minute, puts it aside", _share("alice", "b", life=30_000)),
+    )
+    return _case("what ends within the minute", roster, steps, [("alice", "a"), ("alice", "b")])
 
 
 def _cuts() -> Json:

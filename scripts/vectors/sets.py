@@ -272,6 +272,7 @@ def _refused_certificates(good: Certificate) -> list[Json]:
     newer = verdict("carol", seal("alice", 2).key)
     resealed = seal("alice", subgraph="elsewhere").sign(key("alice"))
     roster = first()
+    header = roster.signed.encode()
     child = after(roster).signed
     longer = (roster.signed, after(roster, full_body()).signed)
 
@@ -279,6 +280,8 @@ def _refused_certificates(good: Certificate) -> list[Json]:
         return replace(good, verdicts=verdicts).encode()
 
     by_address = tuple(sorted((bob, rejection), key=lambda it: it.signer))
+    under_other = tuple(sorted((bob, verdict("carol", ABOUT, quorum=OTHER)), key=lambda it: it.signer))
+    of_nobody = tuple(sorted((bob, verdict("stranger", ABOUT)), key=lambda it: it.signer))
     about_other = tuple(sorted((bob, newer), key=lambda it: it.signer))
     cases: tuple[tuple[str, Reason, bytes], ...] = (
         ("another format", Reason.BAD_VERSION, changed(data, {0: 2})),
@@ -292,6 +295,12 @@ def _refused_certificates(good: Certificate) -> list[Json]:
         ("a rejection", Reason.BAD_FIELD, approved(*by_address)),
         ("a verdict about another version", Reason.BAD_FIELD, approved(*about_other)),
         ("another seal of the same root", Reason.BAD_FIELD, replace(good, seal=resealed).encode()),
+        ("a verdict under another quorum", Reason.WRONG_QUORUM, approved(*under_other)),
+        ("a verdict of no verifier", Reason.WRONG_QUORUM, approved(*of_nobody)),
+        ("a slug of 65 characters", Reason.BAD_NAME, changed(data, {3: "x" * 65})),
+        ("a header of another network", Reason.BAD_FIELD, changed(data, {8: [changed(header, {1: bytes(32)})]})),
+        ("a header of another graph", Reason.BAD_FIELD, changed(data, {8: [changed(header, {3: "field-note"})]})),
+        ("a header that is text", Reason.BAD_FIELD, changed(data, {8: ["x"]})),
         ("no header", Reason.BAD_FIELD, changed(data, {8: []})),
         (
             "a header that names another quorum",
@@ -319,6 +328,7 @@ def _refused_json(good: str) -> list[Json]:
         ("a number with a point", good.replace('"m": 2', '"m": 2.0'), Reason.BAD_FIELD),
         ("a number as text", good.replace('"m": 2', '"m": "2"'), Reason.BAD_FIELD),
         ("true for a number", good.replace('"term": 1', '"term": true'), Reason.BAD_FIELD),
+        ("a minus before a zero", good.replace('"parentTerm": 0', '"parentTerm": -0'), Reason.BAD_FIELD),
         ("upper-case digits", good.replace(address_of_bob, "0x" + address_of_bob[2:].upper()), Reason.BAD_FIELD),
         ("a graph with its prefix", good.replace(f'"{NAME}"', f'"{NAME.iri}"'), Reason.BAD_FIELD),
         ("a graph in upper case", good.replace(str(NAME), str(NAME).replace("0x", "0X")), Reason.BAD_FIELD),

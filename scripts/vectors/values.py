@@ -136,6 +136,12 @@ REFUSED_CBOR: Final = (
     ("not UTF-8", "61ff", Reason.BAD_TEXT),
     ("a surrogate", "63eda080", Reason.BAD_TEXT),
     ("undefined", "f7", Reason.BAD_SHAPE),
+    ("a simple value in two bytes", "f820", Reason.BAD_SHAPE),
+    ("a simple value that is reserved", "fc", Reason.BAD_SHAPE),
+    ("a reserved length", "1c", Reason.NOT_CBOR),
+    ("a tag of a reserved length", "dc", Reason.TAG),
+    ("a break alone", "ff", Reason.INDEFINITE_LENGTH),
+    ("an integer of no length", "1f", Reason.INDEFINITE_LENGTH),
     ("a negative key", "a12000", Reason.BAD_SHAPE),
     ("integer and text keys in one map", "a20100616100", Reason.BAD_SHAPE),
 )

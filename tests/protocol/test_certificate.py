@@ -479,8 +479,10 @@ def test_it_is_judged_against_a_newer_roster() -> None:
     assert standing(it, keeping, named) is Standing.KEPT
     assert standing(it, keeping, {keeping.quorum.id}) is Standing.OUTDATED, "the graph never had that quorum"
     assert standing(it, roster(MEMBERS, 3, parent=THIRD), named) is Standing.OUTDATED
-    for other in (certificate(subject("bob"), Q, *approvals("v1", "v2")), replace(kept, quorum=replace(Q, serial=9))):
-        assert standing(it, roster(MEMBERS, 3, parent=THIRD, certificates=(other,)), named) is Standing.OUTDATED
+    another = replace(Q, serial=9)
+    for other in (certificate(subject("bob"), Q, *approvals("v1", "v2")), replace(kept, quorum=another)):
+        keeps = roster(MEMBERS, 3, parent=THIRD, certificates=(other,))
+        assert standing(it, keeps, named | {another.id}) is Standing.OUTDATED
     for change in ({"network": network_id("other")}, {"name": GraphName(address("root"), "other")}):
         header = replace(THIRD.header, **change)  # type: ignore[arg-type]
         with pytest.raises(MisuseError):

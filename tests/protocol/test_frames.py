@@ -207,7 +207,7 @@ def as_long(count: int) -> Heads:
         (Part(frames.PART_LENGTH_MAX, 0, bytes(frames.PART_BYTES_MAX)), Part(1, 0, bytes(frames.PART_BYTES_MAX + 1))),
         (AskHeaders(GRAPH, (GRAPH,) * frames.KNOWN_HEADERS_MAX), AskHeaders(GRAPH, (GRAPH,) * 4_097)),
         (Headers(GRAPH, (b"h",) * frames.HEADERS_MAX), Headers(GRAPH, (b"h",) * 257)),
-        (Headers(GRAPH, (b"h" * frames.HEADER_BYTES_MAX,)), Headers(GRAPH, (b"h" * 2_049,))),
+        (Headers(GRAPH, (b"h" * 1_024,)), Headers(GRAPH, (b"h" * 1_025,))),
         (Peers(GRAPH, ("a" * frames.ADDRESS_CHARS_MAX,)), Peers(GRAPH, ("a" * 257,))),
         (Peers(GRAPH, ("a",) * frames.ADDRESSES_MAX), Peers(GRAPH, ("a",) * 257)),
         (Peers(GRAPH, ("a",)), Peers(GRAPH, ("",))),

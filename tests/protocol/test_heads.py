@@ -425,3 +425,4 @@ def test_k3_the_quorums_of_a_header_are_those_of_its_own_line_as_far_as_it_is_he
     chain.add_all([first.signed, second.signed, beside.signed])
     assert not chain.lacks_ancestors(third.id)
     assert chain.quorums_of(third.id) == {each.quorum.id for each in (first, second, third)}
+    assert chain.line_to(third.id) == (first.signed, second.signed, third.signed)

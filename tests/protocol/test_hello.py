@@ -104,10 +104,16 @@ def test_a_hello_of_another_form_is_refused() -> None:
     proof = Proof((carry("one"),), (act_for("alice", "one"),)).encode()
     assert refused(lambda: Greeting.decode(changed(OURS.encode(), {6: 0}))) is Reason.BAD_SHAPE
     assert refused(lambda: Proof.decode(changed(proof, {2: 0}), NETWORK, PEER)) is Reason.BAD_SHAPE
-    for acting in (1, [], [[b"short", {}]], [[bytes(20)]]):
-        reason = Reason.BAD_FIELD if acting == 1 else Reason.BAD_SHAPE
-        if acting != []:
-            assert refused(lambda acting=acting: Proof.decode(changed(proof, {1: acting}), NETWORK, PEER)) is reason  # type: ignore[misc]
+    act: Any = act_for("alice", "one").to_value()
+    for acting, reason in (
+        (1, Reason.BAD_FIELD),
+        ([[b"short", act]], Reason.BAD_FIELD),
+        ([[bytes(20)]], Reason.BAD_SHAPE),
+        ([[bytes(20), act, act]], Reason.BAD_SHAPE),
+        ([[bytes(20), {}]], Reason.BAD_SHAPE),
+    ):
+        data = changed(proof, {1: acting})
+        assert refused(lambda data=data: Proof.decode(data, NETWORK, PEER)) is reason  # type: ignore[misc]
     for read in (Greeting.decode, lambda data: Proof.decode(data, NETWORK, PEER)):
         assert refused(lambda read=read: read(bytes(HELLO_BYTES_MAX + 1))) is Reason.OVERSIZE  # type: ignore[misc]
 
@@ -240,13 +246,14 @@ def test_a_chain_has_from_one_header_to_so_many_each_of_a_bounded_length(monkeyp
     for headers, reason in (
         ([], Reason.BAD_FIELD),
         ([header] * 3, Reason.BAD_FIELD),
-        ([header, 1], Reason.BAD_SHAPE),
-        ([header, "text"], Reason.BAD_SHAPE),
-        ([bytes(HEADER_BYTES_MAX + 1)], Reason.BAD_SHAPE),
+        ([header, 1], Reason.BAD_FIELD),
+        ([header, "text"], Reason.BAD_FIELD),
+        ([bytes(HEADER_BYTES_MAX + 1)], Reason.OVERSIZE),
+        (header, Reason.BAD_FIELD),
     ):
         value: Any = [headers, parts]
         assert refused(lambda value=value: Chain.from_value(value)) is reason  # type: ignore[misc]
-    for value in (1, [], [[header]], [[header], parts[:3]], [[header], [*parts, b""]], [header, parts]):
+    for value in (1, [], [[header]], [[header], parts[:3]], [[header], [*parts, b""]]):
         assert refused(lambda value=value: Chain.from_value(value)) is Reason.BAD_SHAPE  # type: ignore[misc]
 
 

@@ -103,6 +103,11 @@ def test_another_version_is_answered_with_ours() -> None:
         assert respond(Snapshot.build().view(), raw(case["message"])) == raw(case["answer"])
 
 
+@pytest.mark.parametrize("case", RECONCILIATION["bounds"], ids=lambda case: str(case["name"]))
+def test_bounds_are_read_as_points_and_written_in_one_way(case: dict[str, Any]) -> None:
+    assert respond(Snapshot.build().view(), raw(case["message"])) == raw(case["answer"])
+
+
 @pytest.mark.parametrize("case", FRAMES["refused"], ids=lambda case: str(case["name"]))
 def test_refused_messages(case: dict[str, Any]) -> None:
     with pytest.raises(RefusedError) as refused:

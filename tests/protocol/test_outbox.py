@@ -131,6 +131,8 @@ def test_what_the_member_has_by_now_is_not_sent() -> None:
     outbox.push(id_of(1), 10, 0)
     outbox.announce(short_of(2), 0)
     outbox.ask(short_of(3), 0)
+    outbox.tell_list(ListChange(bytes(32), added=(bytes(8),)), 0)
+    outbox.drop_lists(bytes(32))
     outbox.withdraw(id_of(1))
     outbox.withdraw(short_of(2))
     outbox.withdraw_ask(short_of(3))

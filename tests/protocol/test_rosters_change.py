@@ -8,9 +8,10 @@ import pytest
 from p2pmem_protocol import rosters_change
 from p2pmem_protocol.bodies import RetractMode
 from p2pmem_protocol.errors import BugError, MisuseError, Reason
+from p2pmem_protocol.graphset import GraphSet
 from p2pmem_protocol.heads import HeadChain
 from p2pmem_protocol.limits import UINT32_MAX
-from p2pmem_protocol.names import VersionKey
+from p2pmem_protocol.names import AssetKey, VersionKey
 from p2pmem_protocol.roster import Access, Quorum, Quotas, Role, Roster
 from p2pmem_protocol.rosters_change import (
     AddMember,
@@ -28,7 +29,7 @@ from p2pmem_protocol.rosters_change import (
     next_roster,
 )
 from p2pmem_protocol.trust import Trust
-from p2pmem_protocol.view import asset_view, explain
+from p2pmem_protocol.view import AssetView, asset_view, explain
 
 from tests.protocol.world import (
     DAY,
@@ -295,6 +296,21 @@ def test_k3_the_lesser_certificates_go_first_where_a_list_would_be_too_long(
     assert kept.quorum == Q
 
 
+@pytest.mark.parametrize("room", [1, 2])
+def test_k3_of_as_many_as_there_is_room_for_the_greatest_m_is_kept_also_when_it_came_last(
+    monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    peer = Peer(roster(MEMBERS, 1), T0, share("alice"))
+    for m, signers in ((1, ("v1",)), (2, ("v1", "v2")), (3, ("v1", "v2", "v3"))):
+        head = peer.set.head if m == 1 else adopt(peer, SetQuorum(m))
+        assert head is not None
+        for signer_ in signers:
+            peer.admit(verdict(signer_, ABOUT, head.quorum))
+    assert [it.quorum.m for it in plan(peer, SetQuorum(1)).body.certificates] == [3, 2, 1]
+    monkeypatch.setattr(rosters_change, "CERTIFICATES_KEPT_MAX", room)
+    assert [it.quorum.m for it in plan(peer, SetQuorum(1)).body.certificates] == [3, 2][:room]
+
+
 def test_k3_a_kept_certificate_stays_beside_the_one_that_verifies_again() -> None:
     peer = consensus()
     changed = adopt(peer, SetQuorum(1))
@@ -513,3 +529,21 @@ def test_k3_a_certificate_by_who_turns_out_to_have_an_interest_is_not_carried_fo
     assert plan(peer, AddMember(address("carol"), W)).body.certificates
     peer.admit(share("alice", act=act_for("v1", "alice")))
     assert plan(peer, AddMember(address("carol"), W)).body.certificates == ()
+
+
+def test_each_asset_is_looked_at_once_however_many_of_its_versions_are_verified(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    peer = Peer(HEAD)
+    for version in range(1, 6):
+        for item in (share("alice", version), *(verdict(who, subject("alice", version), Q) for who in ("v1", "v2"))):
+            assert peer.give(item) is None
+    looked_at: list[AssetKey] = []
+
+    def counted(graph_set: GraphSet, key: AssetKey, t_ms: int) -> AssetView:
+        looked_at.append(key)
+        return asset_view(graph_set, key, t_ms)
+
+    monkeypatch.setattr(rosters_change, "asset_view", counted)
+    assert len(plan(peer, SetQuorum(1)).body.certificates) == 5
+    assert looked_at == [ABOUT.asset]

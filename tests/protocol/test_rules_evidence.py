@@ -12,6 +12,7 @@ from p2pmem_protocol.errors import MisuseError, Reason
 from p2pmem_protocol.evidence import Decision, Evidence, Method
 from p2pmem_protocol.names import VersionKey
 from p2pmem_protocol.records import FOREVER, State
+from p2pmem_protocol.rights import kept_under
 from p2pmem_protocol.roster import Quorum, Roster
 from p2pmem_protocol.rosters_change import SetLimits, next_roster
 from p2pmem_protocol.trust import Floor, Trust, TrustReport
@@ -389,6 +390,13 @@ def test_k3_a_certificate_counts_once_the_header_that_names_its_quorum_is_held()
     assert level(peer) is Trust.SELF_ATTESTED
     assert peer.set.set_head(head, T0, named=(Q.id,)).assets == {ABOUT.asset}
     assert level(peer) is Trust.CONSENSUS_VERIFIED
+
+
+def test_k3_a_certificate_under_the_quorum_of_the_head_itself_counts() -> None:
+    said = (verdict("v1", ABOUT, Q), verdict("v2", ABOUT, Q))
+    head = roster(MEMBERS, 2, certificates=(certificate(ABOUT, Q, *said),))
+    assert head.quorum.id == Q.id
+    assert kept_under(head, ()) == {ABOUT: head.body.certificates}
 
 
 def test_k3_rejections_under_the_new_quorum_are_shown_beside_it() -> None:

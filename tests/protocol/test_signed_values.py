@@ -103,9 +103,9 @@ def test_a_wallet_is_given_what_the_digest_is_of() -> None:
     [
         ({0: "A"}, Reason.BAD_NAME),
         ({0: 1}, Reason.BAD_FIELD),
-        ({0: "a" * 129}, Reason.BAD_FIELD),
+        ({0: "a" * 129}, Reason.BAD_NAME),
         ({1: ""}, Reason.BAD_NAME),
-        ({1: "a" * 129}, Reason.BAD_FIELD),
+        ({1: "a" * 129}, Reason.BAD_NAME),
         ({2: 0}, Reason.BAD_FIELD),
         ({2: UINT32_MAX + 1}, Reason.BAD_FIELD),
         ({2: True}, Reason.BAD_FIELD),
@@ -286,11 +286,12 @@ def test_content_is_inline_or_attached_by_its_size_alone() -> None:
         (bytes(CONTENT_INLINE_BYTES_MAX + 1), Reason.CONTENT_NOT_ATTACHED_RIGHT),
         ([bytes(32), CONTENT_INLINE_BYTES_MAX], Reason.CONTENT_NOT_ATTACHED_RIGHT),
         ([bytes(32), CONTENT_BYTES_MAX + 1], Reason.CONTENT_NOT_ATTACHED_RIGHT),
-        ([bytes(31), CONTENT_BYTES_MAX], Reason.BAD_SHAPE),
+        ([bytes(31), CONTENT_BYTES_MAX], Reason.BAD_FIELD),
+        ([bytes(32), True], Reason.BAD_FIELD),
         ([bytes(32)], Reason.BAD_SHAPE),
         ([bytes(32), CONTENT_BYTES_MAX, 0], Reason.BAD_SHAPE),
-        ("text", Reason.BAD_SHAPE),
-        (None, Reason.BAD_SHAPE),
+        ("text", Reason.BAD_FIELD),
+        (None, Reason.BAD_FIELD),
     ],
 )
 def test_a_reference_of_another_form_is_refused(value: Any, reason: Reason) -> None:

@@ -111,6 +111,14 @@ def test_a_summary_does_not_subtract_what_lies_before_the_cut() -> None:
     assert view.summary(leaving_out=[ended]) == view.summary() == Summary(1, fingerprint_of(sum_of([live]), 1))
 
 
+def test_a_summary_is_that_of_its_own_view_whatever_was_asked_for_before() -> None:
+    ended, live = Item(5, b"\1" * 32), Item(ORDER_NEVER, b"\2" * 32)
+    snapshot = Snapshot.build([ended, live])
+    for agreed, items in ((None, [ended, live]), (10, [live]), (None, [ended, live])):
+        view = snapshot.view() if agreed is None else snapshot.view(agreed)
+        assert view.summary() == Summary(len(items), fingerprint_of(sum_of(items), len(items)))
+
+
 def test_a_summary_of_nothing_leaves_out_nothing() -> None:
     ended = Item(5, b"\1" * 32)
     assert Snapshot.build([ended]).view(10).summary(leaving_out=[ended]) == Summary(0, fingerprint_of(0, 0))

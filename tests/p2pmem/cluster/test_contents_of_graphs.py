@@ -6,13 +6,15 @@ import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from p2pmem_devnet.cluster import Cluster
 from p2pmem_devnet.cluster_node import Asset, ClusterNode
-from p2pmem_protocol.bodies import ContentRef, Sealed
+from p2pmem_protocol.bodies import Body, ContentRef, Retract, RetractMode, Sealed
 from p2pmem_protocol.content import check_canonical
+from p2pmem_protocol.credential import ActFor, Right
 from p2pmem_protocol.envelope import NEVER, Envelope, Unsigned
 from p2pmem_protocol.graphset import GraphSet
 from p2pmem_protocol.hashing import keccak256
@@ -48,16 +50,21 @@ class Two:
         """A publish by `by` in the cluster's graph under a seal over the root of `content`, which it need not hold."""
         graph, real = by.graph, check_canonical(content)
         seal = Seal(graph.network, graph.id, "", name, 1, real.root, real.line_count, NO_PREVIOUS, by.address)
+        return self.said(by, Kind.PUBLISH, Sealed(seal.sign(by.key), named))
+
+    def said(self, by: ClusterNode, kind: Kind, body: Body) -> Envelope:
+        """What stays, signed by `by` in the cluster's graph past its node."""
+        graph = by.graph
         unsigned = Unsigned(
             network=graph.network,
             graph=graph.id,
-            kind=Kind.PUBLISH,
+            kind=kind,
             author=by.address,
             delegation=None,
             roster=graph.head.header.version if graph.head else 0,
             issued_at_ms=by.clock.now_ms(),
             expires_at_ms=NEVER,
-            body=Sealed(seal.sign(by.key), named),
+            body=body,
         )
         return unsigned.sign(by.key)
 
@@ -129,6 +136,29 @@ async def test_what_no_version_of_a_graph_names_any_more_is_not_of_that_graph(au
         await it.cluster.settled()
         assert content_hash not in it.bo.graph.held
         assert await it.bo.content(asset) == content
+
+
+@pytest.mark.parametrize(
+    ("taken", "life", "stays"),
+    [(False, 1, True), (True, 1, False), (True, 3, True)],
+    ids=["of somebody that the author does not act for", "that the author took", "while it is shared for another"],
+)
+async def test_a_principals_erasure_takes_from_its_agents_node_what_was_said_for_it_and_nothing_else(
+    taken: bool, life: int, stays: bool, autojump_clock: MockClock
+) -> None:
+    async with two() as it:
+        asset = await it.cy.share(SHORT, ttl=timedelta(hours=life))
+        await it.cluster.advance(minutes=120)
+        given = ActFor(it.bo.graph.network, it.bo.address, it.cy.address, 1, "", Right.all()).sign(it.bo.key)
+        if taken:
+            await it.cy.face.accept_delegation(str(given))
+        body = Retract(it.cy.address, asset.name, 1, RetractMode.ERASE, None, "", given)
+        await it.offered(it.said(it.bo, Kind.RETRACT, body))
+        await it.cy.inside.services.admission.purge()
+        rows = it.cy.inside.ledger.database.read(lambda of: of.execute("SELECT name FROM own").fetchall())
+        assert ((asset.name,) in rows) is stays
+        if it.cy.sees(asset):
+            assert (await it.cy.face.explain(it.cluster.graph, asset.reference)).retracts == ()
 
 
 @pytest.mark.parametrize("text", [LONG, SHORT], ids=["attached", "beside its share"])

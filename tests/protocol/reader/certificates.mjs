@@ -72,7 +72,7 @@ function parseJson(source) {
     }
     if (source[at] === '"') return token(/"(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"/y);
     const number = token(/-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null/y);
-    return typeof number === "number" && !/^-?[0-9]+$/.test(/[^\s,\]}:[{]+$/.exec(source.slice(Math.max(0, at - 400), at))?.[0]) ? "a fraction" : number;
+    return typeof number === "number" && !/^[0-9]+$/.test(/[^\s,\]}:[{]+$/.exec(source.slice(Math.max(0, at - 400), at))?.[0]) ? "not digits alone" : number;
   }
   const found = value(0);
   space();

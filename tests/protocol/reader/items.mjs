@@ -19,7 +19,7 @@ export const seal = (v) => {
 };
 const content = (v) => {
   if (typeof v === "string") return v.length > 2 && v.length <= 2 + 2 * 61440 ? v : refuse(47);
-  if (!Array.isArray(v) || v.length !== 2) refuse(20, "content");
+  if (!Array.isArray(v) || v.length !== 2) refuse(Array.isArray(v) ? 20 : 21, "content");
   hash(v[0]), uint64(v[1]);
   return v[1] > 61440 && v[1] <= 16777216 ? v : refuse(47);
 };

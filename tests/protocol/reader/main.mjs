@@ -254,6 +254,7 @@ const FILES = {
       });
     }
     for (const { message, answer } of v.versions) holds(message, () => same(new talk.Round([], false, 131072).answer(message), answer));
+    for (const { name, message, answer } of v.bounds) holds(name, () => same(new talk.Round([], false, 131072).answer(message), answer));
     for (const [name, bytes] of Object.entries(v.refused)) refused(name, () => new talk.Round([], false, 131072).answer(bytes), 63);
   },
 };

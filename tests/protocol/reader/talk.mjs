@@ -109,7 +109,7 @@ const MESSAGES = {
   15: ["FetchPart", { 1: ["graph", id], 2: ["content", id], 3: ["offset", number(1, 16777216)], 4: ["is_roster", flag] }],
   16: ["Part", { 1: ["length_bytes", just(integer(0, 16777216))], 2: ["offset", number(1, 16777216)], 3: ["data", maybe(bytes(1, 131072), "0x")] }],
   17: ["AskHeaders", { 1: ["graph", id], 2: ["known", many(32, 4096)] }],
-  18: ["Headers", { 1: ["graph", id], 2: ["headers", held(256, 2048)], 3: ["more", flag] }],
+  18: ["Headers", { 1: ["graph", id], 2: ["headers", held(256, 1024)], 3: ["more", flag] }],
   19: ["NotGiven", { 1: ["reason", just(uint32)] }],
   20: ["Peers", { 1: ["graph", id], 2: ["addresses", { none: [], read: list(1, 256, text(1, 256)), write: (v) => v.map((s) => ({ text: s })) }] }],
 };
@@ -139,7 +139,8 @@ export const memberHash = (graph, peer) => sha256(concat([toUtf8Bytes("p2pmem li
 // Reconciliation. An item is [order, id]; a bound is [order, prefix as hexadecimal digits].
 
 const INFINITY = [Infinity, ""];
-const before = (a, b) => a[0] < b[0] || (a[0] === b[0] && a[1].replace("0x", "") < b[1].replace("0x", ""));
+const point = (prefix) => prefix.replace("0x", "").padEnd(64, "0");
+const before = (a, b) => a[0] < b[0] || (a[0] === b[0] && point(a[1]) < point(b[1]));
 export function varint(n) {
   const digits = [];
   for (let rest = BigInt(n); rest > 0n || digits.length === 0; rest >>= 7n) digits.unshift(Number(rest & 127n) | (digits.length ? 128 : 0));
@@ -170,7 +171,7 @@ class Reader {
     const delta = this.varint(), length = this.varint();
     if (length > 32) refuse(63, "a long prefix");
     const prefix = hexlify(this.take(length)).slice(2);
-    if (delta === 0) return [Infinity, prefix];
+    if (delta === 0) return INFINITY;
     this.order += delta - 1;
     return [this.order, prefix];
   }
