@@ -37,8 +37,8 @@ from p2pmem.store.query import StoreBehind, looks_into_graphs
 EVENTS_PER_READ: Final = 500
 DESCRIBED_S: Final = 10.0
 JUMPED_TEXT: Final = (
-    "the wall clock jumped by more than five minutes, and by it something has ended that a query would still find: set "
-    "the clock right, or start the node again if it is right; recall and lists leave out what has ended"
+    "the wall clock jumped and is in doubt, and by it something has ended that a query would still find: set the clock "
+    "right, or say that it is right with `p2pmem clock confirm`; recall and lists leave out what has ended"
 )
 
 
