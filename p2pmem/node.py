@@ -410,6 +410,7 @@ class _Built:
             self._facts,
             self._signing,
             projector,
+            self._auditing,
         )
 
     def build(
@@ -479,6 +480,7 @@ class _Built:
         await nursery.start(self.node.services.projector.run)
         nursery.start_soon(self.node.services.projector.describer.run)
         nursery.start_soon(self._keeper.run)
+        nursery.start_soon(self._auditing.run)
         if self._at.free_bytes is not None:
             nursery.start_soon(self._disk.run)
         self._penalties.start()

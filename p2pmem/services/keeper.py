@@ -53,6 +53,7 @@ class Keeper:
         self._changed_ms: float = watch.steady_ms()
         self._purged_ms: float = -inf
         self._sooner = Signal()
+        self._swept = Signal()
         self._awaited_ms = -inf
         """When the next sweep is due, as far as it is known to who waits for it."""
 
@@ -86,10 +87,21 @@ class Keeper:
             if self.owes() and not self._watch.look():
                 async with self._lock:
                     ended = await self._admission.sweep()
+        self._swept.notify()
         if ended:
             self._sweeps += 1
             self._ended += ended
             log.info("sweep.done", extra={"ended": ended})
+
+    async def swept(self) -> None:
+        """Return once what has ended by now is let go and that is on disk; for who reads, so at once while the clock is
+        in doubt. Errors: `DiskError` while the disk refuses it, since nobody knows when there will be room."""
+        database = self._ledger.database
+        with Listener((self._swept, database.refused)) as listener:
+            while self._sweeping.locked() or (self.owes() and not self._watch.look()):
+                database.check_takes()
+                self._sooner.notify()
+                await listener.wait()
 
     def owes(self) -> bool:
         """Whether something has ended by the wall clock and was not let go. After a sweep: as the clock is in doubt."""

@@ -183,8 +183,8 @@ class NodeReading:
         """Over the aggregates of one floor; GRAPH sees `_meta`. What has expired is swept before it is asked.
 
         `StoreBehind` where `_meta` does not say within `DESCRIBED_S` what has happened; `DiskError` where the disk
-        refuses it; `OutsideError` while the clock is in doubt, and something has ended by it that is not let go for
-        that.
+        refuses that, or to let go what has ended; `OutsideError` while the clock is in doubt, and something has ended
+        by it that is not let go for that.
         """
         s = self._s
         found = self._to_read(graph)
@@ -193,11 +193,11 @@ class NodeReading:
         graphs = [*floor_graphs(found, [it for it in layers if it is not Layer.WORKING], floor)]
         if Layer.WORKING in layers:
             graphs.append(working_iri(found.name))
-        await s.keeper.sweep()
+        await s.keeper.swept()
         if looks_into_graphs(sparql):
             # Only a pattern inside GRAPH sees `_meta`, which else need not be brought up to date for an answer.
             await self._describe(s.ledger.position)
-            await s.keeper.sweep()  # what ended while it was waited for
+            await s.keeper.swept()  # what ended while it was waited for
         if s.keeper.owes():
             raise OutsideError(JUMPED_TEXT)
         s.projector.hurry()

@@ -11,6 +11,7 @@ from p2pmem_protocol.hello import clocks_agree
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.net.dialer import Dialer
 from p2pmem.net.sessions import Sessions
+from p2pmem.services.auditing import Auditing
 from p2pmem.services.chain_facts import ChainFacts
 from p2pmem.services.clock_watch import ClockWatch
 from p2pmem.services.disk_watch import DiskWatch
@@ -35,10 +36,12 @@ class Troubles:
         facts: ChainFacts,
         signing: Signing,
         projector: Projector,
+        auditing: Auditing,
     ) -> None:
         self._ledger = ledger
         self._signing = signing
         self._projector = projector
+        self._auditing = auditing
         self._sessions = sessions
         self._dialer = dialer
         self._clock_watch = clock_watch
@@ -107,6 +110,11 @@ class Troubles:
         owed = self._ledger.database.refusal
         for said in filter(None, (owed, *self._projector.refusals())):
             yield f"the disk refuses what is to be stored, which waits and is tried again until there is room: {said}"
+        if self._auditing.waiting:
+            yield (
+                f"{counted(self._auditing.waiting, 'answer')} of recall not in the audit yet: the disk has no room for "
+                "the lines. They are written when it has, and lost if the node ends before"
+            )
         if self._disk.is_partial:
             yield (
                 f"less than {self._disk.watermark_bytes // 1_000_000} MB of disk are free: nothing of others is taken "
