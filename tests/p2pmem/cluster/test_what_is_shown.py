@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 import trio
-from p2pmem_devnet.cluster import Cluster, hours
+from p2pmem_devnet.cluster import Cluster, hours, minutes
 from p2pmem_protocol.graphset import GraphSet
 from p2pmem_protocol.names import AssetKey
 from p2pmem_protocol.view import AssetView, asset_view
@@ -91,6 +89,20 @@ async def test_a_long_list_lets_others_go_on_and_leaves_out_what_ended_meanwhile
             while not looked:
                 await trio.lowlevel.checkpoint()
             assert len(looked) < 3, "others have their turn"
-            cluster.skew(ada, timedelta(minutes=4))
+            cluster.skew(ada, minutes(4))
             await ada.inside.services.keeper.sweep()
         assert listed == ["d"]
+
+
+async def test_a_clock_in_doubt_is_shown_with_how_far_it_jumped_and_what_to_do(cluster: Cluster) -> None:
+    ada, *_ = cluster.nodes
+    await cluster.settled()
+    assert "clock" not in show_status(await ada.face.status())
+    for by, words in ((minutes(7), "7m ahead"), (minutes(-7), "7m back")):
+        cluster.skew(ada, by)
+        shown = show_status(await ada.face.status())
+        assert f"clock      in doubt, jumped {words}\n" in shown
+        assert "0 of 2 connected members agree with it" in shown
+        assert "say so: `p2pmem clock confirm`" in shown
+    cluster.skew(ada, minutes(0))
+    assert "clock" not in show_status(await ada.face.status())
