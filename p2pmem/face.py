@@ -79,7 +79,8 @@ class Layer(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PeerView:
-    """One connected peer and who speaks through it. `clock_apart_ms` is its clock less ours, as told in hello."""
+    """One connected peer and who speaks through it. `clock_apart_ms` is its clock less ours, by what it told in
+    hello."""
 
     peer: str
     address: str
@@ -114,6 +115,17 @@ class CompactView:
 
 
 @dataclass(frozen=True, slots=True)
+class ClockView:
+    """Whether the wall clock of the node is in doubt, since it jumped by `jumped_ms`: then nothing that ends by it is
+    let go. Of so many connected `members` those `agreeing` agree with it, by what they told before it jumped."""
+
+    doubted: bool = False
+    jumped_ms: int = 0
+    members: int = 0
+    agreeing: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class NodeStatus:
     """The node at a glance."""
 
@@ -136,6 +148,7 @@ class NodeStatus:
     partial: bool
     warnings: tuple[str, ...]
     refused: tuple[ReasonCount, ...] = ()
+    clock: ClockView = ClockView()
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +341,10 @@ class Face(Protocol):
     """
 
     async def status(self) -> NodeStatus: ...
+
+    async def confirm_clock(self) -> ClockView:
+        """Say that the wall clock is right, though it jumped: the doubt ends, and what has ended by it is let go for
+        good. Without a doubt it does nothing."""
 
     async def compact(self) -> CompactView:
         """Write all files anew, so that nothing that was erased or has ended is left in any. Takes a while."""

@@ -39,7 +39,7 @@ class PeerDetail:
     """A peer that is connected or banned.
 
     `state`: member (hello is done), connected, or banned. `banned_until_ms` 0: not banned; -1: for good. `refusals`
-    counts what was held against it; `clock_apart_ms` is its clock less ours, at hello.
+    counts what was held against it; `clock_apart_ms` is its clock less ours, by what it told in hello.
     """
 
     peer: str

@@ -58,13 +58,14 @@ from p2pmem.services.certifying import Certifying
 from p2pmem.services.chain_facts import ChainFacts
 from p2pmem.services.chain_health import ChainHealth
 from p2pmem.services.chain_watch import ChainWatch
+from p2pmem.services.clock_watch import ClockWatch, SteadyClock, since_boot_ms, virtual_ms
 from p2pmem.services.compacting import Compacting
 from p2pmem.services.delegating import Delegating
 from p2pmem.services.disk_watch import DiskWatch
 from p2pmem.services.drafting import Drafting
 from p2pmem.services.duties import PROMISES_EVERY_S, Duties
 from p2pmem.services.joining import Joining
-from p2pmem.services.keeper import Keeper, since_boot_ms, virtual_ms
+from p2pmem.services.keeper import Keeper
 from p2pmem.services.lifetimes import Lifetimes
 from p2pmem.services.member_desk import MemberDesk
 from p2pmem.services.membership import Membership
@@ -216,6 +217,7 @@ async def open_node(
             random_bytes=at.random_bytes,
             limits=limits,
             retention=Retention(sweep_every_s=JOBS_SWEPT_EVERY_S),
+            clock_is_right=lambda: not built.node.services.clock_watch.look(),
             crash_point=at.crash_point,
         )
         judge = await stack.enter_async_context(open_judge(settings.review, ledger))
@@ -258,6 +260,7 @@ class _Built:
         self._queue = queue
         self._judge = judge
         self._at = at
+        self._steady_ms = virtual_ms if at.inline else since_boot_ms
         self._chain = chain
         contract = Address(chain.settings.contract) if chain else None
         self._facts = ChainFacts(ledger, chain.settings.chain_id if chain else 0, contract)
@@ -277,12 +280,14 @@ class _Built:
             ledger, keyring, papers, self._signing, self._membership, self._outgoing, self._greet_anew
         )
         self._peering = Peering(ledger, net, self._sessions, self._exchange, self._penalties, self.admission)
-        self._keeper = Keeper(ledger, self.admission, virtual_ms if at.inline else since_boot_ms)
+        self._clock_watch = ClockWatch(ledger, self._sessions, self._steady_ms)
+        self._keeper = Keeper(ledger, self.admission, self._clock_watch)
         self._lifetimes = Lifetimes(ledger, self._signing, self._sharing, renews=settings.renews_own_shares)
         self._disk = DiskWatch(
             ledger, self.admission, at.free_bytes or _no_end, settings.free_disk_min_bytes, self._exchange.compare_now
         )
         self._certifying = Certifying(ledger)
+        self._auditing = Auditing(ledger)
         self._watch = self._make_watch(chain) if chain else None
         self._registering = (
             RegisteringJobs(ledger, keyring, self._facts, self._certifying, queue, chain.chain) if chain else None
@@ -297,6 +302,7 @@ class _Built:
             membership=self._ledger,
             papers=papers,
             clock=self._at.clock,
+            steady_ms=self._steady_ms,
             serve=lambda session, stream, reader: self._exchange.serve(session, stream, reader),
             penalise=self._penalties.punish,
             limits=self._settings.limits,
@@ -393,6 +399,20 @@ class _Built:
             confirmations=set_.confirmations,
         )
 
+    def _make_troubles(self, projector: Projector) -> Troubles:
+        return Troubles(
+            self._ledger,
+            self._sessions,
+            self._exchange.dialer,
+            self._clock_watch,
+            self._disk,
+            self._lifetimes,
+            self._facts,
+            self._signing,
+            projector,
+            self._auditing,
+        )
+
     def build(
         self,
         store: OxigraphProjection,
@@ -418,20 +438,11 @@ class _Built:
             joining=self._joining,
             duties=self._duties,
             keeper=self._keeper,
+            clock_watch=self._clock_watch,
             disk=self._disk,
             lifetimes=self._lifetimes,
             compacting=compacting,
-            troubles=Troubles(
-                self._ledger,
-                self._sessions,
-                self._exchange.dialer,
-                self._keeper,
-                self._disk,
-                self._lifetimes,
-                self._facts,
-                self._signing,
-                projector,
-            ),
+            troubles=self._make_troubles(projector),
             delegating=self._delegating,
             peering=self._peering,
             projector=projector,
@@ -440,7 +451,7 @@ class _Built:
             showing=self.showing,
             certifying=self._certifying,
             registering=self._registering,
-            auditing=Auditing(self._ledger),
+            auditing=self._auditing,
             outgoing=self._outgoing,
             sharing=self._sharing,
             verifying=self._verifying,
@@ -469,6 +480,7 @@ class _Built:
         await nursery.start(self.node.services.projector.run)
         nursery.start_soon(self.node.services.projector.describer.run)
         nursery.start_soon(self._keeper.run)
+        nursery.start_soon(self._auditing.run)
         if self._at.free_bytes is not None:
             nursery.start_soon(self._disk.run)
         self._penalties.start()
@@ -495,7 +507,7 @@ class _Built:
 
     async def start_after_queue(self, nursery: trio.Nursery) -> None:
         """Start what submits jobs by itself, and what the clock drives."""
-        await nursery.start(run_timetable, self._chores(), self._at.clock, self._at.blocking)
+        await nursery.start(run_timetable, self._chores(), SteadyClock(self._steady_ms), self._at.blocking)
         nursery.start_soon(self._duties.run)
         nursery.start_soon(self._lifetimes.run)
         if self._watch is not None:

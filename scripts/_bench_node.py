@@ -27,16 +27,19 @@ from p2pmem_protocol.view import asset_view
 from p2pmem.face import NewGraph, NewMember
 from p2pmem.home_node import tune_garbage_collection
 from p2pmem.keyring import Keyring
+from p2pmem.ledger.admission import EXPIRED_KEPT_MS
 from p2pmem.ledger.batch import Delta
 from p2pmem.net.libp2p_host import Libp2pNetwork
 from p2pmem.node import Node, NodeSettings, Places, Surroundings, open_node
 from p2pmem.store.native_memory import share_arenas
 from p2pmem.store.terms import Iri
+from scripts._bench_reading import Readers
 
 STATEMENT_BYTES: Final = 200
 ROLES: Final = ("writer",)
 VERIFIED: Final = Floor(Trust.CONSENSUS_VERIFIED)
 VISIBLE_S: Final = 600.0
+READ_ON_S: Final = 5.0
 
 
 def content_of(number: int, statements: int, size_bytes: int) -> bytes:
@@ -167,8 +170,12 @@ class BenchNode:
         together: int = 128,
         statements: int = 5,
         size_bytes: int = 1_000,
+        ends_ms: int | None = None,
     ) -> dict[str, Any]:
-        """Share so many, at a rate or as fast as the node lets; answers when each began and when it was returned."""
+        """Share so many, at a rate or as fast as the node lets; answers when each began and when it was returned.
+
+        With `ends_ms` they all end then, but for the milliseconds that a call takes.
+        """
         began: dict[str, float] = {}
         returned: dict[str, float] = {}
         free = trio.Semaphore(together)
@@ -177,7 +184,7 @@ class BenchNode:
         async def one(number: int) -> None:
             async with free:
                 began[name_of(number)] = time.monotonic()
-                await self._share_one(graph, name_of(number), content_of(number, statements, size_bytes))
+                await self._share_one(graph, name_of(number), content_of(number, statements, size_bytes), ends_ms)
                 returned[name_of(number)] = time.monotonic()
 
         async with trio.open_nursery() as nursery:
@@ -190,9 +197,10 @@ class BenchNode:
                 nursery.start_soon(one, first + place)
         return {"began": began, "returned": returned}
 
-    async def _share_one(self, graph: str, name: str, data: bytes) -> None:
+    async def _share_one(self, graph: str, name: str, data: bytes, ends_ms: int | None) -> None:
         face = self._node.face
-        job = await face.share_data(graph, name, data, format="nt", base=None, subgraph="", ttl_ms=None)
+        ttl_ms = ends_ms - self._node.ledger.clock.now_ms() if ends_ms is not None else None
+        job = await face.share_data(graph, name, data, format="nt", base=None, subgraph="", ttl_ms=ttl_ms)
         if job.state in ("queued", "running"):
             job = await face.job(job.id, wait_ms=60_000)
         if job.state != "succeeded":
@@ -247,6 +255,40 @@ class BenchNode:
         if not await watching.is_found(AssetKey(Address.parse(author), name_of(count - 1))):
             raise RuntimeError("the last share is not found")
         return {}
+
+    async def ends(self, graph: str) -> dict[str, Any]:
+        """When the first and the last of what is in the set here end."""
+        versions = await self._node.face.versions(graph, layer=None, min_trust=None)
+        ends_ms = [it.expires_ms for it in versions]
+        return {"count": len(ends_ms), "first_ms": min(ends_ms), "last_ms": max(ends_ms)}
+
+    async def end(self, graph: str, author: str, ends_ms: int) -> dict[str, Any]:
+        """Read on all faces until all that ends at `ends_ms` has left set, store and text index here, and on for some
+        seconds; answers how long after the instant each was empty, and what the readers saw."""
+        readers = Readers(self._node, graph, "71", f"{author}/{name_of(71)}", ends_ms)
+        found, store, clock = self._node.ledger.named(graph), self._node.store, self._node.ledger.clock
+        projector = self._node.services.projector
+        after_s: dict[str, float] = {}
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(readers.run)
+            while len(after_s) < 3:
+                await trio.sleep(0.01)
+                empty = {"set": len(found.set) == 0, "store": store.statistics().assets == 0}
+                empty["text"] = empty["set"] and projector.position == self._node.ledger.position
+                for name, is_empty in empty.items():
+                    if is_empty and name not in after_s:
+                        after_s[name] = round((clock.now_ms() - ends_ms) / 1000, 2)
+            await trio.sleep(READ_ON_S)
+            nursery.cancel_scope.cancel()
+        return {"after_s": after_s, "seen": readers.seen.told()}
+
+    async def purge(self, swept_ms: int) -> dict[str, Any]:
+        """Once the ledger may let go of what was swept by `swept_ms`: do that, and say how long it took."""
+        clock, keeper = self._node.ledger.clock, self._node.services.keeper
+        await trio.sleep((swept_ms + EXPIRED_KEPT_MS - clock.now_ms()) / 1000 + 1)
+        began_s = trio.current_time()
+        await keeper.purge()
+        return {"seconds": round(trio.current_time() - began_s, 2), "left_bytes": self._payload_bytes()}
 
     async def profile_anew(self) -> dict[str, Any]:
         """Forget what was measured of the calls so far."""

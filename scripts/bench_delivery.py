@@ -3,6 +3,7 @@
     python scripts/bench_delivery.py                            everything, in some minutes
     python scripts/bench_delivery.py latency burst              some parts: see PARTS
     python scripts/bench_delivery.py sustained --nodes 2 --shares 5000 --json
+    python scripts/bench_delivery.py expiry                     50,000 that end together; takes half an hour
 
 One process a node, libp2p on loopback, ledger, store and text index on disk, `synchronous=FULL`. The author is driven
 in its own process. A share has five statements, some 1 KB in all, and is found by a look-up in the peer's own store.
@@ -28,6 +29,9 @@ import trio
 
 ROOT: Final = Path(__file__).parents[1]
 GRAPH: Final = "bench"
+ENDS_AT_LEAST_MS: Final = 60_000
+SHARED_PER_S_MIN: Final = 100
+"""What is to end together has to be shared before: so fast at least."""
 
 
 class Process:
@@ -306,6 +310,41 @@ async def history(options: Options) -> list[Figures]:
     return figures
 
 
+async def expiry(options: Options) -> list[Figures]:
+    """Shares that all end at one instant, on their author's node and on those of members, while all are read."""
+    shares = options.shares or 50_000
+    async with open_bench(options.profile) as bench:
+        await bench.begin(options.nodes or 3)
+        await bench.all("watch", graph=bench.graph, every=50)
+        ends_ms = round(time.time() * 1000) + ENDS_AT_LEAST_MS + round(shares * 1000 / SHARED_PER_S_MIN)
+        shared = await measure_run(bench, 0, shares, ends_ms=ends_ms)
+        print(json.dumps(shared), file=sys.stderr)
+        ends = (await bench.all("ends", graph=bench.graph))[0]
+        await bench.all("watch_blocks")
+        author, before = bench.nodes[0].address, await bench.all("statistics")
+        found = await bench.all("end", graph=bench.graph, author=author, ends_ms=ends["last_ms"])
+        after = await bench.all("statistics")
+        print(json.dumps(found), file=sys.stderr)
+        swept_ms = ends["last_ms"] + round(1000 * max(it["after_s"]["set"] for it in found))
+        purged = await bench.all("purge", swept_ms=swept_ms)
+    return [
+        {
+            "node": number,
+            "shares": ends["count"],
+            "end_within_ms": ends["last_ms"] - ends["first_ms"],
+            "gone_after_s": each["after_s"],
+            "gone_per_s": round(shares / max(each["after_s"].values())),
+            "purged_s": purge["seconds"],
+            "purged_per_s": round(shares / max(purge["seconds"], 0.01)),
+            "left_bytes": purge["left_bytes"],
+            "cpu_s": round(two["cpu_s"] - one["cpu_s"], 2),
+            "longest_block_ms": two["longest_block_ms"],
+            **each["seen"],
+        }
+        for number, (each, one, two, purge) in enumerate(zip(found, before, after, purged, strict=True))
+    ]
+
+
 async def start(options: Options) -> Figures:
     async with open_bench(options.profile) as bench:
         await bench.begin(1)
@@ -321,7 +360,9 @@ PARTS: Final[dict[str, Callable[[Options], Awaitable[Any]]]] = {
     "burst": burst,
     "late": late,
     "history": history,
+    "expiry": expiry,
 }
+LONG: Final = ("history", "expiry")
 
 
 def _percentile(ordered: list[float], percent: int) -> float:
@@ -338,14 +379,15 @@ def _part(name: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", type=_part, help=f"any of {', '.join(PARTS)}; all but history without any")
+    help_ = f"any of {', '.join(PARTS)}; without any, all but {' and '.join(LONG)}"
+    parser.add_argument("parts", nargs="*", type=_part, help=help_)
     parser.add_argument("--nodes", type=int)
     parser.add_argument("--shares", type=int)
     parser.add_argument("--profile", type=Path, help="where each node writes what cProfile says, with its number")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     results = {}
-    for part in arguments.parts or [name for name in PARTS if name != "history"]:
+    for part in arguments.parts or [name for name in PARTS if name not in LONG]:
         results[part] = trio.run(PARTS[part], Options(arguments.nodes, arguments.shares, arguments.profile))
         if not arguments.json:
             for figures in results[part] if isinstance(results[part], list) else [results[part]]:

@@ -32,6 +32,7 @@ from .files import MEMORY, Files, map_sqlite_error, map_sqlite_errors, open_file
 from .operations import Operation, Operations, Write
 from .plain_nursery import open_plain_nursery
 from .schema import Migration, apply_migrations
+from .signals import Signal
 
 log = logging.getLogger(__name__)
 
@@ -110,6 +111,8 @@ class Database:
         self._has_let_go = trio.Event()
         self._lost: str | None = None  # why something that was owed will not be stored any more
         self._refusals = 0  # in a row
+        self.refused = Signal()
+        """The disk refuses what is owed: `refusal` says what it says. Notified at each try."""
         self._refusal: str | None = None  # what the disk said of the last of them, while nothing was taken since
         self._closed = False  # no new reads either
         self._broken: str | None = None
@@ -253,6 +256,7 @@ class Database:
                 log.warning("database.refused", extra={"owed": len(refused), "error": str(refused[0].error)})
             self._refusals += 1
             self._refusal = str(refused[0].error)
+            self.refused.notify()
         elif self._refusals:
             log.info("database.refuses_no_more", extra={"tries": self._refusals})
             self._refusals, self._refusal = 0, None

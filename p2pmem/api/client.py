@@ -22,6 +22,7 @@ from p2pmem.face import (
     CertificateView,
     ChangeEvent,
     ChangePreview,
+    ClockView,
     CompactView,
     DiffView,
     DraftView,
@@ -92,6 +93,9 @@ class HttpFace:
 
     async def found(self, new: NewGraph) -> GraphView:
         return await self._ask(GraphView, "found", new=new)
+
+    async def confirm_clock(self) -> ClockView:
+        return await self._ask(ClockView, "confirm_clock")
 
     async def compact(self) -> CompactView:
         return await self._ask(CompactView, "compact")

@@ -9,6 +9,7 @@ A call is a method of `p2pmem.face.Face`. Its arguments go, by name:
 A context graph's name holds a slash, so graphs and references are never part of a path.
 
     GET    /v1/status                       status            NodeStatus
+    POST   /v1/clock/confirm                confirm_clock     ClockView
     POST   /v1/compact                      compact           CompactView
     GET    /v1/graphs                       graphs            {"graphs": [GraphView, ...]}
     POST   /v1/graphs                       found             GraphView; the body is NewGraph
@@ -180,6 +181,7 @@ class Call:
 
 _TABLE: Final = (
     Call("status", "GET", "/v1/status"),
+    Call("confirm_clock", "POST", "/v1/clock/confirm"),
     Call("compact", "POST", "/v1/compact"),
     Call("graphs", "GET", "/v1/graphs", wrap="graphs"),
     Call("found", "POST", "/v1/graphs"),

@@ -31,6 +31,7 @@ GROUPS = {
     "sign": "what a wallet outside signs",
     "proof": "that one statement belongs to a sealed version",
     "peer": "other nodes: who is connected, who is kept out",
+    "clock": "whether this machine's clock may be acted on",
     "acting": "agents that act for somebody, and for whom",
     "config": "the node's settings",
 }

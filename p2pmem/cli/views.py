@@ -11,6 +11,7 @@ from p2pmem.cli.words import clean, plural, short, show_duration, show_time
 from p2pmem.face import (
     AbsentView,
     ChangeEvent,
+    ClockView,
     DraftView,
     GraphView,
     JobStory,
@@ -318,6 +319,7 @@ def show_status(status: NodeStatus) -> str:
             ("refused", ", ".join(f"{it.where} {it.reason} {it.count}" for it in status.refused)),
             ("peers", str(len(status.peers))),
             ("chain", status.chain or "none"),
+            ("clock", f"in doubt, jumped {show_jump(status.clock)}" if status.clock.doubted else ""),
             ("partial", "this node cannot store all it is sent" if status.partial else ""),
         ],
     )
@@ -334,6 +336,11 @@ def show_status(status: NodeStatus) -> str:
     parts = [head, table(("GRAPH", "WITH", "STANDS", "COMPARED", "TROUBLE"), rows, "")]
     parts += [f"warning: {clean(it)}" for it in status.warnings]
     return "\n".join(part for part in parts if part)
+
+
+def show_jump(clock: ClockView) -> str:
+    """By how much the clock jumped, and which way."""
+    return f"{show_duration(abs(clock.jumped_ms))} {'ahead' if clock.jumped_ms > 0 else 'back'}"
 
 
 def _stands(sync: SyncView) -> str:

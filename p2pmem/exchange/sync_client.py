@@ -92,7 +92,8 @@ class Refused:
     until_ms: dict[bytes, int] = field(default_factory=dict)
 
     def wanted(self, ids: Iterable[bytes], now_ms: int) -> list[bytes]:
-        return [item_id for item_id in ids if self.until_ms.get(item_id, 0) <= now_ms]
+        # What was refused while the clock was years ahead is not refused for years.
+        return [it for it in ids if not 0 < self.until_ms.get(it, 0) - now_ms <= REFUSED_FOR_MS]
 
     def note(self, item_id: bytes, now_ms: int) -> None:
         if len(self.until_ms) >= REFUSED_MAX:

@@ -74,7 +74,8 @@ class Papers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One peer that has proven who it speaks for. `clock_apart_ms` is its clock less ours, at hello."""
+    """One peer that has proven who it speaks for. `clock_apart_ms` is its clock less ours at hello, which was when our
+    clocks said `opened_ms` and `steady_ms`."""
 
     peer: PeerId
     speakers: Speakers
@@ -82,6 +83,7 @@ class Session:
     clock_apart_ms: int
     opened_by_us: bool
     opened_ms: int
+    steady_ms: int
 
     @property
     def may_reconcile(self) -> bool:
@@ -128,11 +130,14 @@ class Sessions:
         membership: Membership,
         papers: Papers,
         clock: Clock,
+        steady_ms: Callable[[], int],
         serve: Serve,
         penalise: Callable[[PeerId, RefusedError], None],
         limits: PeerLimits | None = None,
     ) -> None:
+        """`steady_ms` goes on evenly whatever is done to the wall clock."""
         limits = limits or PeerLimits()
+        self._steady_ms = steady_ms
         self._hellos_of_address = Allowance(limits.hellos_per_address_per_minute, limits.hello_addresses_max)
         self._hellos_of_member = Allowance(limits.hellos_per_member_per_minute, limits.known_members_max)
         self._hellos = Allowance(limits.hellos_per_minute)
@@ -169,6 +174,10 @@ class Sessions:
         session = self.get(peer)
         member = self.member_of(session) if session is not None else None
         return str(member) if member is not None else None
+
+    def apart_ms(self, session: Session) -> int:
+        """Its clock less ours as it is now, if its clock went on evenly since hello; ours may have been set."""
+        return session.greeting.clock_ms + self._steady_ms() - session.steady_ms - self._clock.now_ms()
 
     def is_known(self, peer: PeerId) -> bool:
         """Whether this is one of the newest peers of somebody that a graph of ours lists. Of each there are few, though
@@ -357,7 +366,8 @@ class Sessions:
     ) -> None:
         peer = stream.peer
         now_ms = self._clock.now_ms()
-        session = Session(peer, speakers, theirs, theirs.clock_ms - now_ms, opened_by_us, now_ms)
+        apart_ms, steady_ms = theirs.clock_ms - now_ms, self._steady_ms()
+        session = Session(peer, speakers, theirs, apart_ms, opened_by_us, now_ms, steady_ms)
         while (standing := self._open.get(peer)) is not None:  # another one may have begun while the last one ended
             if not self._newer_stays(standing.session, opened_by_us):
                 if opened_by_us:

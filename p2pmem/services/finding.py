@@ -170,7 +170,7 @@ def _choose(asset: AssetView, number: int | None, seal: str = "", but: VersionKe
 
 def assets_named(graph: LedgerGraph, name: str) -> list[AssetKey]:
     """Every asset of that name, of whichever author, also one that has expired or was retracted."""
-    return [key for key in sorted(graph.set.assets()) if key.name == name]
+    return sorted(key for key in graph.set.assets() if key.name == name)
 
 
 def _of_anybody(graph: LedgerGraph, name: str, now_ms: int) -> list[Found]:

@@ -1,43 +1,30 @@
 """Keeping time: what has ended goes, at its instant and in bulk.
 
-The sweep pauses when the wall clock jumps more than five minutes against the monotonic one: a clock that is set to 2036
-by mistake must not erase a memory. Reads filter by the ledger in any case, so nothing expired is returned meanwhile; a
-query, which cannot, is refused (`owes`).
+The sweep pauses while the wall clock is in doubt (`clock_watch`). Reads filter by the ledger in any case, so nothing
+expired is returned meanwhile; a query, which cannot, is refused (`owes`).
 """
 
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 from typing import Final
 
 import trio
-from p2pmem_jobs import Listener, Signal
+from p2pmem_jobs import Listener, OutsideError, Signal
 from p2pmem_protocol.limits import MINUTE_MS
 
 from p2pmem.ledger.admission import EXPIRED_KEPT_MS, Admission
 from p2pmem.ledger.batch import Delta
 from p2pmem.ledger.ledger import Ledger
+from p2pmem.services.clock_watch import ClockWatch
 
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S: Final = 60.0
 PAUSED_S: Final = 5.0
 PURGED_AT_LEAST_EVERY_MS: Final = 60 * MINUTE_MS
-JUMP_MS_MAX: Final = 5 * MINUTE_MS
-
-
-def since_boot_ms() -> int:
-    """Time since the machine was started, where the system tells it with the time that it slept."""
-    return round(time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) * 1000)
-
-
-def virtual_ms() -> int:
-    """The event loop's own time, for simulations."""
-    return round(trio.current_time() * 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,28 +40,26 @@ class KeeperStatistics:
 class Keeper:
     """Sweeps and purges. `run` it in the node's nursery."""
 
-    def __init__(self, ledger: Ledger, admission: Admission, elapsed_ms: Callable[[], int]) -> None:
-        """`elapsed_ms` goes on evenly whatever is done to the wall clock, and while the machine sleeps."""
+    def __init__(self, ledger: Ledger, admission: Admission, watch: ClockWatch) -> None:
         self._ledger = ledger
-        self._elapsed_ms = elapsed_ms
+        self._watch = watch
         self._admission = admission
         self._lock = trio.Lock()
         """Held while something is let go or deleted."""
         self._sweeping = trio.Lock()
         """Held by a sweep until it is on disk. A purge takes longer, and nobody who asks waits for one for nothing."""
         self._erased = trio.Event()
-        self._offset_ms = self._clock_offset_ms()
         self._sweeps = self._ended = self._purged = 0
-        self.paused = False
-        self._changed_ms: float = self._elapsed_ms()
+        self._changed_ms: float = watch.steady_ms()
         self._purged_ms: float = -inf
         self._sooner = Signal()
+        self._swept = Signal()
         self._awaited_ms = -inf
         """When the next sweep is due, as far as it is known to who waits for it."""
 
     def heard(self, delta: Delta) -> None:
         """A change is on disk: what was erased goes at once, and what ends sooner is waited for."""
-        self._changed_ms = self._elapsed_ms()
+        self._changed_ms = self._watch.steady_ms()
         if delta.erased:
             self._erased.set()
         due_ms = self.due_ms()
@@ -97,24 +82,36 @@ class Keeper:
 
         What a sweep under way took is in no set any more, and not on disk yet: it is waited for, whoever began it.
         """
+        ended = 0
         async with self._sweeping:
-            if self._jumped() or not self.owes():
-                return
-            async with self._lock:
-                ended = await self._admission.sweep()
+            if self.owes() and not self._watch.look():
+                async with self._lock:
+                    ended = await self._admission.sweep()
+        self._swept.notify()
         if ended:
             self._sweeps += 1
             self._ended += ended
             log.info("sweep.done", extra={"ended": ended})
 
+    async def swept(self) -> None:
+        """Return once what has ended by now is let go and that is on disk; for who reads, so at once while the clock is
+        in doubt. Errors: `DiskError` while the disk refuses it, since nobody knows when there will be room."""
+        database = self._ledger.database
+        with Listener((self._swept, database.refused)) as listener:
+            while self._sweeping.locked() or (self.owes() and not self._watch.look()):
+                database.check_takes()
+                self._sooner.notify()
+                await listener.wait()
+
     def owes(self) -> bool:
-        """Whether something has ended by the wall clock and was not let go: after a sweep, because the clock jumped."""
+        """Whether something has ended by the wall clock and was not let go. After a sweep: as the clock is in doubt."""
         due_ms = self.due_ms()
         return due_ms is not None and due_ms <= self._ledger.clock.now_ms()
 
     async def _run_sweeps(self) -> None:
         with Listener((self._sooner,)) as listener:
             while True:
+                await self._ask_members()
                 await self.sweep()
                 due_ms = self.due_ms()
                 self._awaited_ms = inf if due_ms is None else due_ms
@@ -132,36 +129,33 @@ class Keeper:
 
     async def purge_now_and_then(self) -> None:
         """Purge, unless the last one took all and nothing has changed since: a quiet node need not read its disk."""
-        since_ms = self._elapsed_ms() - self._purged_ms
+        since_ms = self._watch.steady_ms() - self._purged_ms
         if self._purged_ms - self._changed_ms <= EXPIRED_KEPT_MS or since_ms >= PURGED_AT_LEAST_EVERY_MS:
             await self.purge()
 
     async def purge(self) -> None:
         """Delete what ended a while ago, and content that nothing names. Not while the clock is in doubt."""
-        if not self._jumped():
-            began_ms = self._elapsed_ms()
+        if not self._watch.look():
+            began_ms = self._watch.steady_ms()
             async with self._lock:
                 self._purged += await self._admission.purge()
             self._purged_ms = began_ms  # where it failed it is due as before
 
-    def _jumped(self) -> bool:
-        """Whether the wall clock has moved by itself since the last look, by more than a drift explains."""
-        offset_ms = self._clock_offset_ms()
-        jumped = abs(offset_ms - self._offset_ms) > JUMP_MS_MAX
-        if jumped and not self.paused:
-            log.warning("clock.jumped", extra={"by_ms": offset_ms - self._offset_ms})
-        if not jumped:
-            self._offset_ms = offset_ms
-        self.paused = jumped
-        return jumped
+    @property
+    def paused(self) -> bool:
+        """Whether nothing is let go, because the clock is in doubt."""
+        return self._watch.is_doubted
 
-    def trust_clock(self) -> None:
-        """The operator says that the clock is right now."""
-        self._offset_ms = self._clock_offset_ms()
-        self.paused = False
+    async def _ask_members(self) -> None:
+        try:
+            await self._watch.ask_members()
+        except OutsideError as error:  # what cannot be in the audit is not done; asked again with the next look
+            log.warning("clock.not_confirmed", extra={"error": str(error)})
 
-    def _clock_offset_ms(self) -> int:
-        return self._ledger.clock.now_ms() - self._elapsed_ms()
+    async def confirm_clock(self) -> None:
+        """The operator says that the clock is right. What has ended by it is let go from now on. Errors: the disk's."""
+        await self._watch.confirm("the operator")
+        self._sooner.notify()
 
     def statistics(self) -> KeeperStatistics:
         return KeeperStatistics(self._sweeps, self._ended, self._purged, self.paused)

@@ -21,6 +21,7 @@ from p2pmem import face
 from p2pmem.face import (
     AgentView,
     ChangePreview,
+    ClockView,
     CompactView,
     DraftView,
     GraphView,
@@ -91,6 +92,7 @@ class NodeFace(NodeReading):
             partial=s.disk.is_partial,
             warnings=s.troubles.warnings(),
             refused=s.peering.refused(),
+            clock=s.clock_watch.view(),
         )
 
     def _sync(self) -> tuple[SyncView, ...]:
@@ -121,11 +123,15 @@ class NodeFace(NodeReading):
             session = sessions.get(peer)
             agents = tuple(str(it.agent) for it in session.speakers.speakers) if session else ()
             graphs = len(s.sessions.graphs_of(session)) if session else 0
-            apart_ms = session.clock_apart_ms if session else 0
+            apart_ms = s.sessions.apart_ms(session) if session else 0
             addresses = s.exchange.client.known_addresses(peer)
             state = "member" if session else "connected"
             views.append(PeerView(peer, addresses[0] if addresses else "", agents, graphs, apart_ms, state))
         return tuple(views)
+
+    async def confirm_clock(self) -> ClockView:
+        await self._s.keeper.confirm_clock()
+        return self._s.clock_watch.view()
 
     async def compact(self) -> CompactView:
         return await self._s.compacting.compact()

@@ -15,6 +15,7 @@ from p2pmem.recall.recalling import Recalling
 from p2pmem.services.auditing import Auditing
 from p2pmem.services.certifying import Certifying
 from p2pmem.services.chain_facts import ChainFacts
+from p2pmem.services.clock_watch import ClockWatch
 from p2pmem.services.compacting import Compacting
 from p2pmem.services.delegating import Delegating
 from p2pmem.services.disk_watch import DiskWatch
@@ -58,6 +59,7 @@ class Services:
     joining: Joining
     duties: Duties
     keeper: Keeper
+    clock_watch: ClockWatch
     disk: DiskWatch
     lifetimes: Lifetimes
     troubles: Troubles

@@ -61,7 +61,7 @@ class Peering:
                 agents=tuple(str(it.agent) for it in speakers),
                 principals=tuple(sorted({str(name) for it in speakers for name, _ in it.principals})),
                 graphs=tuple(sorted(str(self._ledger.graph(graph).name) for graph in graphs)),
-                clock_apart_ms=session.clock_apart_ms if session else 0,
+                clock_apart_ms=self._sessions.apart_ms(session) if session else 0,
                 banned_until_ms=ban.until_ms if ban is not None else 0,
                 reason=ban.reason if ban is not None else "",
                 refusals=self._penalties.refusals[peer],

@@ -34,7 +34,8 @@ async def run_timetable(
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Do chores until cancelled; a chore that is under way is cancelled with it."""
+    """Do chores until cancelled; a chore that is under way is cancelled with it. `clock` goes on evenly, so that what
+    is done to the wall clock puts no chore off."""
     scheduler = TrioScheduler(clock=clock, blocking=blocking)
     for chore in chores:
         scheduler.add_job(

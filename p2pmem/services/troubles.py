@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from typing import Final
 
 from p2pmem_protocol.errors import counted
+from p2pmem_protocol.hello import clocks_agree
 
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.net.dialer import Dialer
 from p2pmem.net.sessions import Sessions
+from p2pmem.services.auditing import Auditing
 from p2pmem.services.chain_facts import ChainFacts
+from p2pmem.services.clock_watch import ClockWatch
 from p2pmem.services.disk_watch import DiskWatch
-from p2pmem.services.keeper import Keeper
 from p2pmem.services.lifetimes import Lifetimes
 from p2pmem.services.projector import Projector
 from p2pmem.services.signing import Signing
@@ -28,19 +30,21 @@ class Troubles:
         ledger: Ledger,
         sessions: Sessions,
         dialer: Dialer,
-        keeper: Keeper,
+        clock_watch: ClockWatch,
         disk: DiskWatch,
         lifetimes: Lifetimes,
         facts: ChainFacts,
         signing: Signing,
         projector: Projector,
+        auditing: Auditing,
     ) -> None:
         self._ledger = ledger
         self._signing = signing
         self._projector = projector
+        self._auditing = auditing
         self._sessions = sessions
         self._dialer = dialer
-        self._keeper = keeper
+        self._clock_watch = clock_watch
         self._disk = disk
         self._lifetimes = lifetimes
         self._facts = facts
@@ -87,18 +91,30 @@ class Troubles:
 
     def _of_clocks(self) -> Iterator[str]:
         for session in self._sessions.all():
-            if not session.may_reconcile:
+            apart_ms = self._sessions.apart_ms(session)
+            if not clocks_agree(0, apart_ms):
                 yield (
-                    f"the clock of {session.peer} is {session.clock_apart_ms / 1000:+.0f} s away from ours: "
+                    f"the clock of {session.peer} is {apart_ms / 1000:+.0f} s away from ours: "
                     "nothing is reconciled with it until that is mended"
                 )
-        if self._keeper.paused:
-            yield "the wall clock jumped by more than five minutes: nothing is swept until it is right again"
+        clock = self._clock_watch.view()
+        if clock.doubted:
+            agree = f"{clock.agreeing} of {counted(clock.members, 'connected member')} agree with it"
+            yield (
+                f"the wall clock jumped by {clock.jumped_ms / 1000:+.0f} s and is in doubt ({agree}): nothing that has "
+                "ended is let go, and queries that would find it are refused. If the clock is wrong, set it right, "
+                "and do not start the node again before; if it is right, say so: `p2pmem clock confirm`"
+            )
 
     def _of_disk(self) -> Iterator[str]:
         owed = self._ledger.database.refusal
         for said in filter(None, (owed, *self._projector.refusals())):
             yield f"the disk refuses what is to be stored, which waits and is tried again until there is room: {said}"
+        if self._auditing.waiting:
+            yield (
+                f"{counted(self._auditing.waiting, 'answer')} of recall not in the audit yet: the disk has no room for "
+                "the lines. They are written when it has, and lost if the node ends before"
+            )
         if self._disk.is_partial:
             yield (
                 f"less than {self._disk.watermark_bytes // 1_000_000} MB of disk are free: nothing of others is taken "

@@ -39,6 +39,7 @@ class Rig:
         retention: Retention | None = None,
         crash_point: Callable[[str], None] = no_crash,
         drain_s: float = 10.0,
+        clock_is_right: Callable[[], bool] = lambda: True,
     ) -> AsyncIterator[Queue]:
         path = ":memory:" if memory else self.path
         async with open_database(path, blocking=InlineBlocking()) as self.database:
@@ -49,6 +50,7 @@ class Rig:
                 limits=limits,
                 retention=retention,
                 crash_point=crash_point,
+                clock_is_right=clock_is_right,
             )
             register(queue)
             async with queue.run(drain_s=drain_s):

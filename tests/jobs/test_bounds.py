@@ -143,6 +143,20 @@ async def test_a_clock_that_was_years_ahead_holds_up_no_forgetting(rig: Rig, aut
             job.record()
 
 
+async def test_a_queue_forgets_nothing_while_its_clock_is_not_right(rig: Rig, autojump_clock: MockClock) -> None:
+    is_right = False
+    async with rig.open(adding, memory=True, clock_is_right=lambda: is_right) as queue:
+        job = await queue.submit("add", Add(1, 2))
+        await job.result()
+        rig.clock.step(10 * 365 * 86_400_000)
+        await trio.sleep(7_200)
+        assert job.record().state is State.SUCCEEDED
+        is_right = True
+        await trio.sleep(70)
+        with pytest.raises(NotFoundError):
+            job.record()
+
+
 async def test_the_longest_delay_that_a_policy_may_have_can_be_stored(rig: Rig, autojump_clock: MockClock) -> None:
     longest = RetryPolicy(first_s=10 * 365 * 86_400.0, cap_s=10 * 365 * 86_400.0, factor=1000, transient_runs=10_000)
     assert longest.delay_ms(9_999, 0.0) == 10 * 365 * 86_400_000

@@ -22,6 +22,7 @@ from p2pmem.face import NewGraph
 from p2pmem.home import Home, read_token
 from p2pmem.home_node import CALLS_END_S, run_node
 from p2pmem.keyring import Keyring
+from p2pmem.ledger import audit
 from p2pmem.net.memory import MemoryFabric
 from p2pmem.node import DRAIN_S, Node, NodeSettings, Places, Surroundings, open_node
 from p2pmem.services.disk_watch import free_bytes_of
@@ -224,3 +225,35 @@ async def test_a_node_with_http_stops_though_a_call_waits_for_room_on_the_disk(
                 stop.set()
                 stopping_s = trio.current_time()
     assert trio.current_time() - stopping_s < CALLS_END_S + DRAIN_S + 5
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+async def test_reading_goes_on_while_the_disk_of_the_ledger_is_really_full(
+    tmp_path: Path, small_disk: SmallDisk
+) -> None:
+    disk = small_disk.path
+    places = Places(disk / "ledger.sqlite", tmp_path / "store", tmp_path / "text.sqlite", tmp_path / "snapshots")
+    network = MemoryFabric(seed=1).network("ada")
+    settings, surroundings = NodeSettings("full"), Surroundings(blocking=ThreadBlocking())
+    async with open_node(settings, Keyring.of(KEY), network, places, surroundings) as node:
+        graph = (await node.face.found(NewGraph("full"))).graph
+        await share(node, graph, 0)
+        small_disk.fill()
+        with trio.fail_after(60):
+            while not node.services.auditing.waiting:  # until its last page is full
+                assert await recalled(node, 0) == 1
+            assert [await recalled(node, 0) for _ in range(20)] == [1] * 20
+            assert await count(node, graph) == 1
+        waiting = node.services.auditing.waiting
+        assert waiting >= 20
+        assert any(f"{waiting} answers of recall not in the audit" in it for it in (await node.face.status()).warnings)
+        with pytest.raises(DiskError):
+            await share(node, graph, 1)
+        small_disk.empty()
+        with trio.fail_after(60):
+            while node.services.auditing.waiting:
+                await trio.lowlevel.checkpoint()
+        entries = node.ledger.database.read(lambda connection: audit.read(connection, 0, 10_000))
+        assert sum(entry.what == "recall" for entry in entries) >= waiting
+        assert node.ledger.database.read(audit.broken_at) is None

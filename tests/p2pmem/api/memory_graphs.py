@@ -9,6 +9,7 @@ from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.names import Address, GraphName
 
 from p2pmem.face import (
+    ClockView,
     CompactView,
     GraphView,
     JoinRequestView,
@@ -86,6 +87,10 @@ class MemoryGraphs:
         self._graphs[str(name)] = view
         await self._changed("roster", str(name))
         return view
+
+    async def confirm_clock(self: MemoryFace) -> ClockView:
+        self._note("confirm_clock")
+        return ClockView()
 
     async def compact(self: MemoryFace) -> CompactView:
         self._note("compact")

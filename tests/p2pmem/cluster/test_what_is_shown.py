@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from p2pmem_devnet.cluster import Cluster
+import trio
+from p2pmem_devnet.cluster import Cluster, hours, minutes
+from p2pmem_protocol.graphset import GraphSet
+from p2pmem_protocol.names import AssetKey
+from p2pmem_protocol.view import AssetView, asset_view
 from trio.testing import MockClock
 
 from p2pmem.cli.views import level, show_recall, show_status
 from p2pmem.face import MemberChange, NewMember
+from p2pmem.services import node_reading
 
 pytestmark = pytest.mark.cluster(n=3, quorum=1)
 
@@ -57,3 +62,47 @@ async def test_a_draft_that_is_recalled_is_named_once(autojump_clock: MockClock)
         assert f"your own draft; {ada.address}/mine\n" in shown
         await ada.face.discard(cluster.graph, "mine")
         assert await ada.recall("private matter") == []
+
+
+async def test_a_long_list_lets_others_go_on_and_leaves_out_what_ended_meanwhile(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_reading, "LISTED_AT_ONCE", 1)
+    async with Cluster(1) as cluster:
+        (ada,) = cluster.nodes
+        for name in ("a", "b", "c", "d"):
+            await ada.share(f"ex:{name} ex:b ex:c .", name=name, ttl=hours(2) if name == "d" else hours(1))
+        await cluster.advance(minutes=58)
+        looked: list[AssetKey] = []
+        listed: list[str] = []
+
+        def look(graph: GraphSet, key: AssetKey, now_ms: int) -> AssetView:
+            looked.append(key)
+            return asset_view(graph, key, now_ms)
+
+        async def list_all() -> None:
+            listed.extend(it.name for it in await ada.versions())
+
+        monkeypatch.setattr(node_reading, "asset_view", look)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(list_all)
+            while not looked:
+                await trio.lowlevel.checkpoint()
+            assert len(looked) < 3, "others have their turn"
+            cluster.skew(ada, minutes(4))
+            await ada.inside.services.keeper.sweep()
+        assert listed == ["d"]
+
+
+async def test_a_clock_in_doubt_is_shown_with_how_far_it_jumped_and_what_to_do(cluster: Cluster) -> None:
+    ada, *_ = cluster.nodes
+    await cluster.settled()
+    assert "clock" not in show_status(await ada.face.status())
+    for by, words in ((minutes(7), "7m ahead"), (minutes(-7), "7m back")):
+        cluster.skew(ada, by)
+        shown = show_status(await ada.face.status())
+        assert f"clock      in doubt, jumped {words}\n" in shown
+        assert "0 of 2 connected members agree with it" in shown
+        assert "say so: `p2pmem clock confirm`" in shown
+    cluster.skew(ada, minutes(0))
+    assert "clock" not in show_status(await ada.face.status())

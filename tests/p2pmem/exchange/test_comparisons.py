@@ -5,7 +5,7 @@ from __future__ import annotations
 from p2pmem_protocol.names import GraphId
 
 from p2pmem.exchange.comparisons import Comparisons
-from p2pmem.exchange.sync_client import Comparison
+from p2pmem.exchange.sync_client import Comparison, Refused
 from p2pmem.net.seam import PeerId
 
 
@@ -25,3 +25,12 @@ def test_of_more_comparisons_than_are_kept_those_made_longest_ago_go() -> None:
         ("ada", 3, 7),
         ("cy", 4, 0),
     ]
+
+
+def test_what_was_refused_while_the_clock_was_years_ahead_is_asked_for_again() -> None:
+    refused, now_ms = Refused(), 1_800_000_000_000
+    refused.note(b"id", now_ms)
+    assert refused.wanted([b"id", b"other"], now_ms + 60_000) == [b"other"]
+    assert refused.wanted([b"id"], now_ms + 120_000) == [b"id"]
+    refused.note(b"id", now_ms + 10 * 365 * 86_400_000)
+    assert refused.wanted([b"id"], now_ms) == [b"id"]

@@ -65,10 +65,10 @@ async def test_a_purge_that_failed_is_made_when_the_next_one_may_be_due(
         return await purge(admission)
 
     async with open_at(tmp_path, Clock()) as node:
-        keeper = node.services.keeper
-        elapsed_ms = keeper._elapsed_ms() + 2 * EXPIRED_KEPT_MS
-        monkeypatch.setattr(keeper, "_elapsed_ms", lambda: elapsed_ms)
-        keeper.trust_clock()
+        keeper, watch = node.services.keeper, node.services.clock_watch
+        steady_ms = watch.steady_ms() + 2 * EXPIRED_KEPT_MS
+        monkeypatch.setattr(watch, "steady_ms", lambda: steady_ms)
+        await keeper.confirm_clock()
         monkeypatch.setattr(Admission, "purge", purge_on_a_full_disk)
         with pytest.raises(OutsideError):
             await keeper.purge_now_and_then()

@@ -61,6 +61,7 @@ def make_sessions(
         membership=membership or Rosters(0, frozenset()),
         papers=nothing,
         clock=clock or SystemClock(),
+        steady_ms=(clock or SystemClock()).now_ms,
         serve=serve,
         penalise=lambda peer, refused: None,
         limits=limits,

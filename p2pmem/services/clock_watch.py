@@ -1,0 +1,154 @@
+"""Whether the wall clock may be acted on: what ends by it is gone for good.
+
+    certain -- it jumps by more than five minutes against the steady clock -->   doubted
+    doubted -- it jumps back; or members or the operator confirm it -->          certain
+
+While it is doubted nothing is let go for having ended, and no ended job is forgotten: a clock that is set to 2036 by
+mistake must not erase a memory.
+
+Members confirm a clock that was wrong and has been set right. What each of them told in hello *before* the jump is
+carried on by this node's steady clock, and has to be within 30 s of the wall clock now. Nothing that is told after the
+jump counts: where one source of time misleads a whole site, all who jumped with us would agree with us. It takes two
+members at least, and in each context graph in which anybody is connected more than half of those who are: so neither
+one member nor the members of one graph, who may all be keys of its owner, decide for the others. Strangers have no say.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+from p2pmem_protocol.limits import MINUTE_MS
+from p2pmem_protocol.names import Address, GraphId
+
+from p2pmem.face import ClockView
+from p2pmem.ledger import audit
+from p2pmem.ledger.ledger import Ledger
+from p2pmem.net.sessions import Session, Sessions
+
+log = logging.getLogger(__name__)
+
+JUMP_MS_MAX: Final = 5 * MINUTE_MS
+AGREES_WITHIN_MS: Final = 30_000
+MEMBERS_MIN: Final = 2
+
+
+def since_boot_ms() -> int:
+    """Time since the machine was started, where the system tells it with the time that it slept."""
+    return round(time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) * 1000)
+
+
+def virtual_ms() -> int:
+    """The event loop's own time, for simulations."""
+    return round(trio.current_time() * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class SteadyClock:
+    """For what is done every so often: a wall clock that was in 2036 for a minute would put the next time there."""
+
+    steady_ms: Callable[[], int]
+
+    def now_ms(self) -> int:
+        return self.steady_ms()
+
+
+@dataclass(slots=True)
+class Word:
+    """What the connected nodes of one member say of our clock together: they agree only if all do."""
+
+    graphs: frozenset[GraphId]
+    agrees: bool
+
+
+def is_confirmed(words: Collection[Word]) -> bool:
+    """Whether what connected members say is enough: two at least, and most of those in each context graph."""
+    if sum(word.agrees for word in words) < MEMBERS_MIN:
+        return False
+    for graph in frozenset[GraphId]().union(*(word.graphs for word in words)):
+        said = [word.agrees for word in words if graph in word.graphs]
+        if 2 * sum(said) <= len(said):
+            return False
+    return True
+
+
+class ClockWatch:
+    """The wall clock of one node beside its steady one."""
+
+    def __init__(self, ledger: Ledger, sessions: Sessions, steady_ms: Callable[[], int]) -> None:
+        """`steady_ms` goes on evenly whatever is done to the wall clock, and while the machine sleeps."""
+        self._ledger = ledger
+        self._sessions = sessions
+        self.steady_ms = steady_ms
+        self._offset_ms = self._offset_now_ms()
+        """The wall clock less the steady one, when it was last certain."""
+        self.is_doubted = False
+
+    def look(self) -> bool:
+        """Whether the clock is in doubt now: it has moved by itself since it was certain, by more than a drift
+        explains. What it did in less than five minutes is taken as it is."""
+        jumped_ms = self.jumped_ms()
+        is_doubted = abs(jumped_ms) > JUMP_MS_MAX
+        if is_doubted and not self.is_doubted:
+            log.warning("clock.doubted", extra={"jumped_ms": jumped_ms})
+        if not is_doubted:
+            if self.is_doubted:
+                log.info("clock.is_back", extra={"jumped_ms": jumped_ms})
+            self._offset_ms = self._offset_now_ms()
+        self.is_doubted = is_doubted
+        return is_doubted
+
+    def jumped_ms(self) -> int:
+        """By how much it has moved by itself since it was certain."""
+        return self._offset_now_ms() - self._offset_ms
+
+    async def ask_members(self) -> None:
+        """End the doubt where members confirm the clock. Errors: as `confirm`."""
+        if self.look() and is_confirmed(self._words().values()):
+            await self.confirm("members")
+
+    async def confirm(self, by: str) -> None:
+        """The clock is right as it is: it is certain from now on, once that is in the audit. No doubt: nothing.
+
+        Errors: those of the disk; then the doubt stays.
+        """
+        if not self.look():
+            return
+        offset_ms, jumped_ms, now_ms = self._offset_now_ms(), self.jumped_ms(), self._ledger.clock.now_ms()
+        payload = f"confirmed by {by}, {jumped_ms:+} ms"
+        await self._ledger.database.write(
+            lambda connection: audit.append(connection, now_ms, "clock", payload, self._ledger.random_bytes),
+            shield=True,
+        )
+        self._offset_ms = offset_ms  # as it was confirmed: it may have jumped on meanwhile
+        log.warning("clock.confirmed", extra={"by": by, "jumped_ms": jumped_ms})
+        self.look()
+
+    def view(self) -> ClockView:
+        if not self.look():
+            return ClockView()
+        words = self._words()
+        agreeing = sum(word.agrees for word in words.values())
+        return ClockView(True, self.jumped_ms(), len(words), agreeing)
+
+    def _words(self) -> dict[Address, Word]:
+        words: dict[Address, Word] = {}
+        for session in self._sessions.all():
+            member = self._sessions.member_of(session)
+            if member is None:
+                continue
+            word = words.setdefault(member, Word(frozenset(), agrees=True))
+            word.graphs |= self._sessions.graphs_of(session)
+            word.agrees &= self._agrees(session)
+        return words
+
+    def _agrees(self, session: Session) -> bool:
+        was_certain = abs(session.opened_ms - session.steady_ms - self._offset_ms) <= JUMP_MS_MAX
+        return was_certain and abs(self._sessions.apart_ms(session)) <= AGREES_WITHIN_MS
+
+    def _offset_now_ms(self) -> int:
+        return self._ledger.clock.now_ms() - self.steady_ms()

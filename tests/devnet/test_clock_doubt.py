@@ -1,0 +1,161 @@
+"""A clock that has jumped is in doubt until it is back, members confirm it, or the operator says that it is right."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from p2pmem_devnet.cluster import Cluster, days, hours, minutes
+from p2pmem_devnet.cluster_node import ClusterNode
+from p2pmem_jobs import DiskError
+from p2pmem_protocol.errors import OutsideError
+from p2pmem_protocol.names import GraphId
+
+from p2pmem.face import ClockView
+from p2pmem.ledger import audit
+from p2pmem.services.clock_watch import Word, is_confirmed
+from p2pmem.services.keeper import Keeper
+
+ALL = "SELECT * { ?s ?p ?o }"
+OURS, OTHER = GraphId(bytes(32)), GraphId(b"\1" * 32)
+
+
+def clock_lines(node: ClusterNode) -> list[str | None]:
+    entries = node.inside.ledger.database.read(lambda connection: audit.read(connection, 0, 1_000))
+    return [entry.payload for entry in entries if entry.what == "clock"]
+
+
+async def start_with_wrong_clock(cluster: Cluster, node: ClusterNode) -> None:
+    """It starts with a clock that is seven minutes behind, and meets the others with that."""
+    cluster.skew(node, minutes(-7))
+    await cluster.restart(node)
+    await cluster.advance(minutes=1)
+
+
+@pytest.mark.cluster(n=3)
+async def test_a_clock_that_is_set_right_is_confirmed_by_members_who_told_the_time_before(cluster: Cluster) -> None:
+    ada, bo, _ = cluster.nodes
+    asset = await ada.share("ex:a ex:b ex:c .", ttl=hours(1))
+    await cluster.settled()
+    await start_with_wrong_clock(cluster, bo)
+    warnings = (await bo.face.status()).warnings
+    assert sum("+420 s away" in it for it in warnings) == 2, warnings
+    cluster.skew(bo, minutes(0))
+    assert (await bo.face.status()).clock == ClockView(True, 420_000, members=2, agreeing=2)
+    await cluster.advance(minutes=2)
+    status = await bo.face.status()
+    assert status.clock == ClockView()
+    assert not [it for it in status.warnings if "clock" in it], "their clocks are as far away as they are now"
+    assert clock_lines(bo) == ["confirmed by members, +420000 ms"]
+    await cluster.advance(hours=1)
+    assert not bo.sees(asset)
+    assert len(bo.graph.set) == 0
+
+
+@pytest.mark.cluster(n=2)
+async def test_one_member_alone_confirms_no_clock_and_the_operator_does(cluster: Cluster) -> None:
+    ada, bo = cluster.nodes
+    await ada.share("ex:a ex:b ex:c .", ttl=minutes(5))
+    await cluster.settled()
+    await start_with_wrong_clock(cluster, bo)
+    cluster.skew(bo, minutes(0))
+    await cluster.advance(minutes=5)
+    status = await bo.face.status()
+    assert status.clock == ClockView(True, 420_000, members=1, agreeing=1)
+    (warning,) = (it for it in status.warnings if "in doubt" in it)
+    assert "jumped by +420 s" in warning
+    assert "1 of 1 connected member agree" in warning
+    assert "p2pmem clock confirm" in warning
+    with pytest.raises(OutsideError, match="p2pmem clock confirm"):
+        await bo.query(ALL)
+    assert await bo.face.confirm_clock() == ClockView()
+    assert (await bo.query(ALL)).rows == ()
+    assert len(bo.graph.set) == 0
+    assert await bo.face.confirm_clock() == ClockView(), "no doubt, nothing to do"
+    assert clock_lines(bo) == ["confirmed by the operator, +420000 ms"]
+
+
+@pytest.mark.cluster(n=3)
+async def test_a_whole_site_that_jumps_to_2036_and_back_loses_nothing(cluster: Cluster) -> None:
+    """They all agree with each other there, by what they told after the jump."""
+    asset = await cluster.nodes[0].share("ex:a ex:b ex:c .", ttl=hours(6))
+    await cluster.settled()
+    for node in cluster.nodes:
+        cluster.skew(node, days(3650))
+    await cluster.advance(minutes=30)
+    for node in cluster.nodes:
+        assert (await node.face.status()).clock.agreeing == 0
+        assert node.inside.services.keeper.paused
+        cluster.skew(node, days(0))
+    await cluster.advance(minutes=30)
+    await cluster.settled()
+    for node in cluster.nodes:
+        assert (await node.face.status()).clock == ClockView()
+        assert node.sees(asset)
+        assert clock_lines(node) == []
+
+
+@pytest.mark.cluster(n=1)
+async def test_chores_go_on_after_a_clock_that_was_in_2036(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    done_s: list[float] = []
+
+    async def purge_now_and_then(_: Keeper) -> None:
+        done_s.append(trio.current_time())
+
+    monkeypatch.setattr(Keeper, "purge_now_and_then", purge_now_and_then)
+    await cluster.restart(*cluster.nodes)
+    cluster.skew(cluster.nodes[0], days(3650))
+    await cluster.advance(minutes=12)
+    cluster.skew(cluster.nodes[0], days(0))
+    begun_s = trio.current_time()
+    await cluster.advance(minutes=11)
+    assert sum(it > begun_s for it in done_s) == 2, "every five minutes"
+
+
+@pytest.mark.cluster(n=3)
+async def test_members_who_disagree_leave_a_clock_in_doubt(cluster: Cluster) -> None:
+    ada, bo, cy = cluster.nodes
+    await start_with_wrong_clock(cluster, bo)
+    cluster.skew(bo, minutes(2))
+    await cluster.advance(minutes=5)
+    assert (await bo.face.status()).clock == ClockView(True, 540_000, members=2, agreeing=0)
+    cluster.skew(bo, minutes(-7))
+    await cluster.advance(minutes=1)
+    assert (await bo.face.status()).clock == ClockView(), "it is back where it was certain"
+    assert ada.inside.services.keeper.paused is cy.inside.services.keeper.paused is False
+
+
+@pytest.mark.cluster(n=2)
+async def test_a_clock_that_cannot_be_confirmed_on_disk_stays_in_doubt(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, bo = cluster.nodes
+    cluster.skew(bo, minutes(7))
+
+    async def refuse(*_: object, **__: object) -> None:
+        raise DiskError("database or disk is full")
+
+    with monkeypatch.context() as full:
+        full.setattr(bo.inside.ledger.database, "write", refuse)
+        with pytest.raises(DiskError):
+            await bo.face.confirm_clock()
+    assert (await bo.face.status()).clock.doubted
+    assert await bo.face.confirm_clock() == ClockView()
+
+
+@pytest.mark.parametrize(
+    ("words", "is_enough"),
+    [
+        ((), False),
+        (((OURS, True),), False),
+        (((OURS, True), (OURS, True)), True),
+        (((OURS, True), (OURS, True), (OURS, False)), True),
+        (((OURS, True), (OURS, True), (OURS, False), (OURS, False)), False),
+        (((OURS, True), (OTHER, True)), True),
+        # However many keys the owner of another graph lists there, ours has its own word.
+        (((OURS, False), *((OTHER, True),) * 1_000), False),
+    ],
+)
+def test_a_clock_is_confirmed_by_two_and_by_most_of_each_graph(
+    words: tuple[tuple[GraphId, bool], ...], is_enough: bool
+) -> None:
+    assert is_confirmed([Word(frozenset((graph,)), agrees) for graph, agrees in words]) is is_enough
