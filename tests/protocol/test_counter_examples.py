@@ -1,4 +1,7 @@
-"""The attacks and accidents that shaped the rules, each by its name: B1 to B9, B11, S1 to S8."""
+"""The attacks and accidents that shaped the rules, each by its name: B1 to B9, B11, S1 to S8.
+
+S3 was about the keys of an epoch: there are none, since what is gated goes only to members, over their own streams.
+"""
 
 from __future__ import annotations
 
