@@ -18,7 +18,7 @@ import logging
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import CoroutineType
@@ -54,6 +54,10 @@ _ROLLBACK_TO = "ROLLBACK TO operation /* group */"
 
 # An fsync that failed may have thrown the pages away: what the disk holds is unknown until the file is opened again.
 _SYNC_FAILURES = frozenset({sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC})
+
+
+def _failed_to_sync(error: BaseException) -> bool:
+    return getattr(error, "sqlite_errorcode", None) in _SYNC_FAILURES
 
 
 def no_crash(_: str) -> None:
@@ -298,15 +302,14 @@ class Database:
         everything is taken back and False is returned: then each runs in a savepoint of its own."""
         if not all(operation.owed for operation in group):
             return False
-        with suppress(BaseException):
+        try:
             for operation in group:
-                operation.result = self._files.lend(operation.fn)
-                if type(operation.result) is CoroutineType:
-                    operation.result.close()
-                    break
-            else:
-                if connection.in_transaction:
-                    return True
+                self._call(connection, operation)
+        except BaseException as error:
+            if _failed_to_sync(error):
+                raise  # it would not be said a second time
+        else:
+            return True
         if connection.in_transaction:
             connection.execute(_ROLLBACK)
         connection.execute(_BEGIN)
@@ -315,10 +318,7 @@ class Database:
     def _run_operation(self, connection: sqlite3.Connection, operation: Operation[Any]) -> None:
         connection.execute(_SAVEPOINT)
         try:
-            operation.result = self._files.lend(operation.fn)
-            if type(operation.result) is CoroutineType:
-                operation.result.close()
-                raise MisuseError(f"{operation.fn!r} is async; a write is a plain function of the connection")
+            self._call(connection, operation)
         except BaseException as error:
             if not connection.in_transaction:
                 raise  # the disk is full, and SQLite has taken back the whole transaction
@@ -326,16 +326,22 @@ class Database:
             if operation.is_refused:
                 raise  # nothing that comes after it may be stored before it
             connection.execute(_ROLLBACK_TO)
-        if not connection.in_transaction:
-            raise BugError(f"{operation.fn!r} ended the transaction of its group")
         connection.execute(_RELEASE)
+
+    def _call(self, connection: sqlite3.Connection, operation: Operation[Any]) -> None:
+        operation.result = self._files.lend(operation.fn)
+        if type(operation.result) is CoroutineType:
+            operation.result.close()
+            raise MisuseError(f"{operation.fn!r} is async; a write is a plain function of the connection")
+        if not connection.in_transaction:  # what comes after it would be stored by itself
+            raise BugError(f"{operation.fn!r} ended the transaction of its group")
 
     def _take_back(self, connection: sqlite3.Connection, group: list[Operation[Any]], error: BaseException) -> None:
         """The whole transaction failed: nothing of it is stored, and everybody in it is told so."""
         self._counts["failed_commits"] += 1
         if connection.in_transaction:
             connection.execute(_ROLLBACK)
-        if getattr(error, "sqlite_errorcode", None) in _SYNC_FAILURES:
+        if _failed_to_sync(error):
             self._broken = (
                 f"{self._files.name}: the disk failed to sync ({error}); what it holds is unknown. "
                 "Check the disk, then open the file again"

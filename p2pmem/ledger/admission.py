@@ -228,7 +228,8 @@ class Admission:
     async def purge(self) -> int:
         """Delete what ended ten minutes ago, and content that nothing names any more. Returns how much content went.
 
-        An author's own sealed versions stay, whatever became of what was shared, unless they were erased.
+        An author's own sealed versions stay, whatever became of what was shared, unless they were erased. In memory it
+        is forgotten at once and no later purge would find it, so the disk is asked until it takes that.
         """
         ledger = self._ledger
         before_ms = ledger.clock.now_ms() - EXPIRED_KEPT_MS
@@ -257,7 +258,7 @@ class Admission:
                 [(row.graph, row.key.author, row.key.name, row.version) for row in erased],
             )
 
-        await ledger.database.write(delete, shield=True)
+        await ledger.database.write(delete, owed=True)
         return len(unnamed)
 
     def _erased_versions(self, graph_id: GraphId, key: AssetKey, principals: Collection[Address]) -> set[int]:

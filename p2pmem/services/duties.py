@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import trio
-from p2pmem_jobs import ClosedError, FullError, Job, JobEndedBadlyError, Queue
+from p2pmem_jobs import ClosedError, Job, JobEndedBadlyError, OutsideError as NotStoredError, Queue
 from p2pmem_protocol.bodies import Ack
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.evidence import Decision
@@ -29,7 +29,7 @@ from p2pmem.ledger.batch import Delta
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.services.signing import Signing
-from p2pmem.work.outgoing import AtOnce, NotAdmittedError, Outgoing, Ready
+from p2pmem.work.outgoing import ASK_AGAIN_S, AtOnce, NotAdmittedError, Outgoing, Ready
 from p2pmem.work.reviewing import ReviewArgs, ReviewingJobs
 from p2pmem.work.verifying import SaidResult, SubjectArgs, version_view
 
@@ -89,6 +89,8 @@ class Duties:
         self._changed: dict[tuple[GraphId, AssetKey], None] = {}
         self._looking = True  # at first, everything is to be looked at
         self._submitting = trio.Lock()
+        self._not_asked: dict[tuple[GraphId, AssetKey], None] = {}
+        """Whose reviews the queue or the disk had no room for: looked at again in a moment."""
         self._taken: list[AtOnce] = []
         """In the set in memory, and to be written before anything is waited for."""
 
@@ -144,6 +146,10 @@ class Duties:
                     await trio.lowlevel.checkpoint()
             await self._write_taken()
             self._look_again()
+            if self._not_asked:
+                await trio.sleep(ASK_AGAIN_S)
+                self._changed.update(self._not_asked)
+                self._not_asked.clear()
             self._looking = False
 
     def _look_again(self) -> None:
@@ -248,8 +254,10 @@ class Duties:
             await self._write_taken()
             try:
                 job = await self.submit(review, None, "")
-            except FullError:
-                log.warning("review.queue_full")
+            except NotStoredError as error:  # the queue or the disk is full
+                if not self._not_asked:
+                    log.warning("review.not_asked", extra={"why": str(error)})
+                self._not_asked[graph.id, key.asset] = None
                 continue
             if job.id not in self._running:
                 self._running.add(job.id)

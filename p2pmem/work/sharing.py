@@ -159,7 +159,9 @@ class SharingJobs:
         return await self._share_now(graph, key, sealed, args)
 
     async def renew(self, args: ShareArgs) -> JobRecord:
-        """Share what was shared before once more, whatever is drafted since. As `share_at_once`."""
+        """Share what was shared before once more, whatever is drafted since. As `share_at_once`, but that this waits
+        while the disk takes nothing: it is the node that asks, for one after the other.
+        """
         graph = self._ledger.graph(GraphId(args.graph))
         key = AssetKey(Address(args.agent), args.name)
         return await self._share_now(graph, key, await self._drafting.ready_again(graph, key), args)

@@ -5,11 +5,23 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import trio
-from p2pmem_jobs import Context, DamagedError, DiskError, FullError, InlineBlocking, Queue, State, open_database, tables
+from p2pmem_jobs import (
+    BugError,
+    Context,
+    DamagedError,
+    DiskError,
+    FullError,
+    InlineBlocking,
+    Queue,
+    State,
+    open_database,
+    tables,
+)
 from p2pmem_jobs.database import Database
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -79,6 +91,53 @@ async def test_one_of_several_owed_writes_that_raises_takes_back_its_own_part_al
         assert errors == ["its own fault"] * 2
         assert (after.operations - before.operations, after.failed - before.failed) == (3, 2)
         assert after.failed_commits == 0
+
+
+async def test_nothing_of_a_group_is_stored_where_one_of_it_hides_that_its_transaction_has_ended(
+    tmp_path: Path,
+) -> None:
+    raised: list[type[Exception]] = []
+
+    def hide(connection: sqlite3.Connection) -> None:
+        with suppress(sqlite3.Error):
+            add(LARGE)(connection)  # SQLite takes back the whole transaction
+
+    async def owe(write: Callable[[sqlite3.Connection], object]) -> None:
+        try:
+            await database.write(write, owed=True)
+        except BugError as error:
+            raised.append(type(error))
+
+    async with open_database(tmp_path / "a.db", blocking=InlineBlocking()) as database:
+        await database.migrate("notes", NOTES)
+        fill(database)
+        async with trio.open_nursery() as nursery:
+            for write in (hide, *(add(str(number)) for number in range(20)), hide):
+                nursery.start_soon(owe, write)
+        assert database.read(texts) == []
+    assert raised == [BugError] * 22
+
+
+async def test_a_sync_that_failed_is_not_tried_again_by_itself_for_what_is_owed(tmp_path: Path) -> None:
+    failures = [sqlite3.OperationalError("disk I/O error")]
+    failures[0].sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
+
+    def fail_once(connection: sqlite3.Connection) -> None:
+        if failures:
+            raise failures.pop()
+        add("no")(connection)
+
+    async def use() -> None:
+        async with open_database(tmp_path / "a.db", blocking=InlineBlocking()) as database:
+            await database.migrate("notes", NOTES)
+            with pytest.raises(DiskError, match="failed to sync"):
+                await database.write(fail_once, owed=True)
+            await trio.sleep_forever()
+
+    with pytest.raises(DiskError, match="open the file again"):
+        await use()
+    async with open_database(tmp_path / "a.db", blocking=InlineBlocking()) as database:
+        assert database.read(texts) == []
 
 
 async def test_who_owes_nothing_is_told_that_the_disk_is_full_and_waits_for_nobody(

@@ -212,6 +212,28 @@ async def test_a_handler_that_swallows_its_cancellation_can_still_do_nothing_mor
         assert await ends.result() == "done all the same"
 
 
+async def test_what_a_step_found_is_not_stored_for_a_job_that_was_cancelled_meanwhile(
+    rig: Rig, autojump_clock: MockClock
+) -> None:
+    def register(queue: Queue) -> None:
+        @queue.handler("slow", version=1)
+        async def slow(context: Context, args: Note) -> None:
+            async def look() -> str:
+                await trio.sleep(10)
+                return args.text
+
+            with trio.CancelScope(shield=True):
+                await context.step("look", look)
+
+    async with rig.open(register) as queue:
+        job = await queue.submit("slow", Note("found"))
+        await trio.sleep(1)
+        await queue.cancel(job.id)
+        await trio.sleep(10)
+        assert queue.get(job.id).state is State.CANCELLED
+        assert queue.story(job.id).steps == ()
+
+
 async def test_what_a_run_left_behind_takes_nothing_back_from_a_later_one(rig: Rig, autojump_clock: MockClock) -> None:
     """A task that outlives its run: it is a mistake of the handler, and costs no effect a second time."""
     payments: list[str] = []

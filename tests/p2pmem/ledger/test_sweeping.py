@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
+from p2pmem_jobs import ThreadBlocking, database
 from p2pmem_protocol.errors import OutsideError
 from trio.testing import wait_all_tasks_blocked
 
@@ -75,3 +78,31 @@ async def test_a_purge_that_failed_is_made_when_the_next_one_may_be_due(
         await keeper.purge_now_and_then()
         await keeper.purge_now_and_then()
     assert len(tried) == 2, "tried again, and once it was made there is nothing to do"
+
+
+async def test_an_erasure_that_the_disk_refuses_waits_for_room_and_ends_no_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "TRIED_AGAIN_S", 0.001)
+    purge, refusals, is_refused = Admission.purge, [OSError("no room")] * 2, trio.Event()
+
+    class Refusing(ThreadBlocking):
+        async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
+            if fn == node.ledger.database._run_group and refusals:
+                is_refused.set()
+                raise refusals.pop()
+            return await super().run(fn, *args)
+
+    async def purge_on_a_full_disk(admission: Admission) -> int:
+        monkeypatch.setattr(node.ledger.database, "_blocking", Refusing())
+        return await purge(admission)
+
+    async with open_at(tmp_path, Clock()) as node:
+        graph = (await node.face.found(NewGraph("erased"))).graph
+        await share(node, graph, "secret")
+        monkeypatch.setattr(Admission, "purge", purge_on_a_full_disk)
+        await node.face.retract(graph, "secret", reason="", successor=None, erase=True)
+        await is_refused.wait()
+        count = "SELECT count(*) FROM content"
+        left = await node.ledger.database.write(lambda connection: connection.execute(count).fetchone()[0], owed=True)
+    assert (left, refusals) == (0, [])

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import trio
 from p2pmem_devnet.cluster import Cluster, days
+from p2pmem_jobs import DiskError, FullError, Job, Queue
 from p2pmem_protocol.errors import MisuseError, OutsideError
 from p2pmem_protocol.keys import Key
 from p2pmem_protocol.seal import Seal
@@ -237,6 +238,29 @@ async def test_one_review_takes_one_place_however_often_its_version_is_looked_at
         assert seen == {"n0", "n1"}
         opened.set()
         await cluster.settled()
+
+
+@pytest.mark.parametrize("error", [FullError("the queue holds 1 live jobs"), DiskError("database or disk is full")])
+async def test_a_review_that_could_not_be_asked_for_is_asked_for_again_and_ends_no_node(
+    error: Exception, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reviewing, "AT_ONCE_BYTES_MAX", 0)
+    submit, refusals = Queue.submit, [error] * 3
+
+    async def submit_later(self: Queue, kind: Any, args: Any, **options: Any) -> Job[Any]:
+        if kind.kind == "review" and refusals:
+            raise refusals.pop()
+        return await submit(self, kind, args, **options)
+
+    monkeypatch.setattr(Queue, "submit", submit_later)
+    async with Cluster(3, seed=3, quorum=1, policy="auto") as cluster:
+        ada, bo, _ = cluster.nodes
+        asset = await ada.share("ex:a ex:is 1 .")
+        await cluster.settled()
+        await ada.start_verify(asset)
+        await cluster.advance(minutes=1)
+        assert not refusals
+        assert bo.trust(asset) is Trust.CONSENSUS_VERIFIED
 
 
 @pytest.mark.parametrize("other_graph", [False, True], ids=["of another author", "in another graph"])
