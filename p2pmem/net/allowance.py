@@ -23,9 +23,9 @@ class Allowance:
         self._keep(key, left - count if may else left, now_s)
         return may
 
-    def take_later(self, now_s: float, key: str = "") -> float:
-        """Take one off the account, which may be overdrawn; in how many seconds that has grown back."""
-        left = self._left(now_s, key) - 1
+    def take_later(self, now_s: float, key: str = "", count: int = 1) -> float:
+        """Take so many off the account, which may be overdrawn; in how many seconds that has grown back."""
+        left = self._left(now_s, key) - count
         self._keep(key, left, now_s)
         return max(-left, 0.0) * _REFILL_S / self._per_minute
 

@@ -24,15 +24,17 @@ class Pace:
         self._account = Allowance(per_minute, accounts_max)
         self._turns = 0
 
-    async def turn(self, key: str, peer: PeerId) -> None:
-        """Wait until one more word of this peer may be taken in. Now and then a checkpoint: many may come in one read.
+    async def turn(self, key: str, peer: PeerId, count: int = 1) -> None:
+        """Wait until one more word of this peer may be taken in, which counts as so many. Now and then a checkpoint:
+        many may come in one read.
 
         Raises `StreamClosedError` when it has to wait and the peer is gone by then: what it left behind would keep a
         task for as long as it said.
         """
-        later_s = self._account.take_later(trio.current_time(), key)
-        self._turns += 1
-        if later_s or self._turns % TURNS_AT_ONCE == 0:
+        later_s = self._account.take_later(trio.current_time(), key, count)
+        self._turns += count
+        if later_s or self._turns >= TURNS_AT_ONCE:
+            self._turns = 0
             await trio.sleep(later_s)
         if later_s and not self._address_of(peer):
             raise StreamClosedError(f"{peer} is gone: what it left behind is not looked at")
