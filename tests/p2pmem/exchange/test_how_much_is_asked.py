@@ -194,10 +194,11 @@ async def test_a_long_answer_ends_where_a_stranger_has_had_his_bytes(cluster: Cl
     assert last == NotGiven(int(Reason.TOO_MANY))
 
 
+@pytest.mark.parametrize("shared", [12, 24])
 @pytest.mark.cluster(n=3, quorum=1)
-async def test_who_is_taken_out_in_the_middle_of_an_answer_hears_no_more_of_it(cluster: Cluster) -> None:
+async def test_who_is_taken_out_in_the_middle_of_an_answer_hears_no_more_of_it(cluster: Cluster, shared: int) -> None:
     ada, bo, _ = cluster.nodes
-    question = await share_many(ada, 24)
+    question = await share_many(ada, shared)
     stream = await bo.inside.network.open_stream(ada.inside.network.peer_id, SYNC_PROTOCOL)
     await stream.send_all(encode_frames([frames.encode(question)]))
     await cluster.advance(seconds=1)
