@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from dataclasses import replace
 from typing import Final
 
@@ -70,7 +70,7 @@ class SyncServer:
         clock: Clock,
         *,
         may_read: Callable[[PeerId, GraphId], bool],
-        may_have: Callable[[PeerId, GraphId], bool],
+        shared_with: Callable[[PeerId], Set[GraphId]],
         differs: Callable[[PeerId, GraphId], None],
         equal: Callable[[PeerId, Collection[GraphState]], None],
         peers: Callable[[PeerId, Peers], tuple[str, ...]],
@@ -80,16 +80,16 @@ class SyncServer:
         refuse: Callable[[str, str, PeerId], None],
         limits: PeerLimits | None = None,
     ) -> None:
-        """`may_read` is asked for every request, `may_have` for one about members' nodes. `differs` is told when a
-        peer's state of a graph is not ours, `equal` in which graphs a peer that asked has the same as we. `peers` takes
-        in where the asker can be dialled, and says where others can be. `member_at` is the name of the member that
-        a peer has said hello as, `address_of` from where a peer came: members are answered at some pace, others have an
-        allowance. `refuse` counts a refusal and says it (`Network.refuse`).
+        """`may_read` is asked for every request; `shared_with` says in which graphs a peer is a member's node now.
+        `differs` is told when a peer's state of a graph is not ours, `equal` in which graphs a peer that asked has the
+        same as we. `peers` takes in where the asker can be dialled, and says where others can be. `member_at` is the
+        name of the member that a peer has said hello as, `address_of` from where a peer came: members are answered at
+        some pace, others have an allowance. `refuse` counts a refusal and says it (`Network.refuse`).
         """
         self._holdings = holdings
         self._clock = clock
         self._may_read = may_read
-        self._may_have = may_have
+        self._shared_with = shared_with
         self._differs = differs
         self._equal = equal
         self._peers = peers
@@ -98,7 +98,13 @@ class SyncServer:
         self._serving: Counter[PeerId] = Counter()
         self._limits = limits = limits or PeerLimits()
         self._allowances = Allowances(limits)
-        self._pace = Pace(address_of, limits.member_requests_per_minute, limits.known_members_max)
+        self._pace = Pace(
+            address_of,
+            limits.member_requests_per_minute,
+            limits.known_members_max,
+            graphs_of=shared_with,
+            graph_per_minute=limits.graph_requests_per_minute,
+        )
 
     async def serve(self, stream: Stream) -> None:
         """Answer until the peer ends its side, or has used up what a stranger may ask: to refuse costs as much as to
@@ -175,7 +181,7 @@ class SyncServer:
                 return [self._part(message)]
             case AskHeaders():
                 return self._headers(message)
-            case Peers() if self._may_have(peer, GraphId(graph)):
+            case Peers() if GraphId(graph) in self._shared_with(peer):
                 return [Peers(graph, self._peers(peer, message)[:ADDRESSES_MAX])]
             case Peers():
                 return [_NO]

@@ -153,6 +153,11 @@ class PeerLimits:
     second."""
     member_frames_per_minute: int = 60_000
     """Frames of one member's sessions that are taken in, in the same way."""
+    graph_requests_per_minute: int = 120_000
+    """Requests of all members of one context graph, in the same way: its owner lists as many keys as he likes. Of who
+    is in several graphs each counts in one that has some left (`pace.py`)."""
+    graph_frames_per_minute: int = 120_000
+    """The same for frames."""
 
     waiting_requests_max: int = 100
     """Requests to join, of a graph, that wait for a person."""

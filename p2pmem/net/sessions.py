@@ -190,9 +190,7 @@ class Sessions:
         member = self._known.member_of(peer)
         if member is None or not self._is_listed(member):
             return None
-        session = self.get(peer)
-        graphs = self.graphs_of(session) if session is not None else frozenset()
-        return Standing(str(member), graphs or frozenset(self._listed_in((member,))))
+        return Standing(str(member), self.shared_with(peer) or frozenset(self._listed_in((member,))))
 
     def _listed_in(self, names: Collection[Address]) -> Iterator[GraphId]:
         for graph in self._membership.graphs_with_head():
@@ -243,8 +241,12 @@ class Sessions:
 
     def may_have(self, peer: PeerId, graph: GraphId) -> bool:
         """Whether that peer takes part in this graph now, as the node of a member."""
+        return graph in self.shared_with(peer)
+
+    def shared_with(self, peer: PeerId) -> frozenset[GraphId]:
+        """The graphs that may move between us and a peer now; none without a session."""
         session = self.get(peer)
-        return session is not None and graph in self.graphs_of(session)
+        return self.graphs_of(session) if session is not None else frozenset()
 
     def names_of(self, speakers: Speakers, peer: PeerId) -> frozenset[Address]:
         """Whose membership this peer may use now: of agents whose credential stands, and of the principals that these

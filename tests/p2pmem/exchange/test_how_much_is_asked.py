@@ -291,3 +291,44 @@ async def test_of_an_attachment_only_the_piece_that_is_asked_for_is_read(cluster
         assert found == (len(whole), whole[offset : offset + PART_BYTES_MAX])
         assert peak_bytes < 3 * PART_BYTES_MAX
     assert holdings.attachment_piece(ada.graph.id, bytes(32), 0, PART_BYTES_MAX) is None
+
+
+OF_GRAPH = PeerLimits(graph_requests_per_minute=60, graph_frames_per_minute=60)
+
+
+@pytest.mark.cluster(n=3, limits=OF_GRAPH)
+async def test_all_members_of_a_graph_together_are_answered_so_much_and_the_rest_later(cluster: Cluster) -> None:
+    ada, *others = cluster.nodes
+    await cluster.advance(minutes=5)
+    began = trio.current_time()
+    for node in others:
+        stream = await node.inside.network.open_stream(ada.inside.network.peer_id, SYNC_PROTOCOL)
+        await stream.send_all(encode_frames([QUESTION] * 40))
+        await stream.close_write()
+        assert len(await answers_until_the_end(stream)) == 40
+        came = trio.current_time() - began
+        assert came < 1 if node is others[0] else 15 <= came < 30
+
+
+@pytest.mark.cluster(n=3, limits=OF_GRAPH)
+async def test_frames_of_all_members_of_a_graph_are_taken_in_at_one_pace(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada, *others = cluster.nodes
+    await cluster.advance(minutes=5)
+    taken = list[float]()
+    gossip = ada.inside.exchange._gossip
+    received = gossip.frame_received
+
+    def note(*args: object, **more: object) -> object:
+        taken.append(trio.current_time())
+        return received(*args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(gossip, "frame_received", note)
+    began = trio.current_time()
+    for node in others:
+        stream = node.inside.exchange._links[ada.inside.network.peer_id]._stream
+        await stream.send_all(encode_frames([frames.encode(Frame())] * 40))
+    await cluster.advance(minutes=1)
+    assert taken[50] - began < 1
+    assert 15 <= taken[79] - began < 30
