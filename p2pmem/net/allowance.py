@@ -30,6 +30,10 @@ class Allowance:
         self._keep(key, left, now_s)
         return max(-left, 0.0) * _REFILL_S / self._per_minute
 
+    def take_of_one(self, now_s: float, keys: Collection[Hashable], count: int = 1) -> bool:
+        """Take so many off one of several accounts that has as many; False when there is none. Of no accounts: True."""
+        return not keys or any(self.take(now_s, key, count) for key in keys)
+
     def take_of_one_later(self, now_s: float, keys: Collection[Hashable], count: int = 1) -> float:
         """The same off one of several accounts: one that has as much, or else the one that has most."""
         for key in keys:

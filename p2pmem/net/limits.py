@@ -126,6 +126,9 @@ class PeerLimits:
     """The same from all addresses."""
     hellos_per_member_per_minute: int = 240
     """Hellos looked at of one member's known peers, from wherever they come."""
+    graph_hellos_per_minute: int = 960
+    """The same of all members of one context graph: its owner lists as many keys as he likes. Of who is in several
+    graphs each counts in one that has some left."""
     hello_addresses_max: int = 1_024
     """For how many addresses accounts are kept; of more, the one that was silent longest is forgotten."""
 

@@ -140,6 +140,7 @@ class Sessions:
         self._steady_ms = steady_ms
         self._hellos_of_address = Allowance(limits.hellos_per_address_per_minute, limits.hello_addresses_max)
         self._hellos_of_member = Allowance(limits.hellos_per_member_per_minute, limits.known_members_max)
+        self._hellos_of_graph = Allowance(limits.graph_hellos_per_minute, limits.known_members_max)
         self._hellos = Allowance(limits.hellos_per_minute)
         self._network = network
         self._network_id = network_id
@@ -317,11 +318,13 @@ class Sessions:
         return may
 
     def _takes_hello(self, peer: PeerId) -> bool:
-        """So many a minute of each member's known peers, whatever others at their address do, and of others."""
-        member = self._known.member_of(peer)
-        if member is not None and self._is_listed(member):
-            return self._hellos_of_member.take(trio.current_time(), str(member))
-        where, now_s = origin_of_address(self._network.address_of(peer)).wide, trio.current_time()
+        """So many a minute of each member's known peers, whatever others at their address do, of all that one graph
+        lists, and of others."""
+        now_s, standing = trio.current_time(), self.standing_of(peer)
+        if standing is not None:
+            may = self._hellos_of_member.take(now_s, standing.member)
+            return may and self._hellos_of_graph.take_of_one(now_s, standing.graphs)
+        where = origin_of_address(self._network.address_of(peer)).wide
         return self._hellos_of_address.take(now_s, where) and self._hellos.take(now_s)
 
     async def _listen(self, stream: Stream) -> None:
