@@ -6,6 +6,7 @@ import contextlib
 import os
 
 import pytest
+import trio
 
 from p2pmem.net.connection import WORK_AT_ONCE
 from p2pmem.net.seam import NetworkLimits, Standing
@@ -108,7 +109,8 @@ async def test_all_members_of_one_graph_have_one_account_and_those_of_another_th
         await first.write(frame(DATA, 0, 1, 0) * WORK_AT_ONCE + frame(PING, SYN, 0, 7))
         await read_until(first, frame(PING, ACK, 0, 7))
         await second.write(frame(DATA, 0, 1, 0) * 2 * WORK_AT_ONCE)
-        await until_closed(second.wire)
+        with trio.fail_after(20):
+            await until_closed(second.wire)
         await other.write(frame(DATA, 0, 1, 0) * WORK_AT_ONCE + frame(PING, SYN, 0, 7))
         await read_until(other, frame(PING, ACK, 0, 7))
         assert network.statistics().refused["work"] == 1
