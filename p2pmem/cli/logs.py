@@ -25,10 +25,14 @@ class LineFormatter(logging.Formatter):
 
 
 def log_to_stderr(level: str) -> None:
-    """Our own events from `level` on; libraries, which tell of each request and each timer, from warnings on."""
+    """Our own events from `level` on; libraries, which tell of each request and each timer, from warnings on. All of it
+    where the level is debug; otherwise few lines about peers (`few_lines.py`)."""
+    from p2pmem.cli.few_lines import FewLines  # the network, which no other command needs for its log
+
     handler = logging.StreamHandler()
     handler.setFormatter(LineFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     if level != "debug":
+        handler.addFilter(FewLines())
         for library in CHATTY:
             logging.getLogger(library).setLevel(logging.WARNING)

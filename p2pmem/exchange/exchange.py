@@ -94,7 +94,7 @@ class Exchange:
         self._announce, self._met, self._penalise = announce, met, penalise
         self._gossip = Gossip(network.peer_id)
         self._recent = Recent()
-        self._pace = Pace(network.address_of, limits.member_frames_per_minute, limits.known_members_max)
+        self._pace = self._pace_of_frames()
         self._links: dict[PeerId, Link] = {}
         self._comparers: dict[PeerId, Comparer] = {}
         self._compared = Comparisons()
@@ -111,7 +111,7 @@ class Exchange:
             holdings,
             clock,
             may_read=sessions.may_read,
-            may_have=sessions.may_have,
+            shared_with=sessions.shared_with,
             differs=self._differs,
             equal=self._found_equal,
             peers=self._peers_of,
@@ -147,6 +147,15 @@ class Exchange:
             nursery.start_soon(self.fetching.run)
             nursery.start_soon(self.open_gossip.run)
             task_status.started()
+
+    def _pace_of_frames(self) -> Pace:
+        return Pace(
+            self._network.address_of,
+            self._limits.member_frames_per_minute,
+            self._limits.known_members_max,
+            graphs_of=self._sessions.shared_with,
+            graph_per_minute=self._limits.graph_frames_per_minute,
+        )
 
     def _unhear(self, peer: PeerId) -> None:
         self.dialer.unhear(peer)

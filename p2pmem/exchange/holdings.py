@@ -92,11 +92,18 @@ class Holdings(Protocol):
     def view_of(self, graph: GraphId, kinds: Collection[int], agreed_ms: int) -> View | None:
         """The same of kinds that a peer knows. None: not now, other parts of the kinds were asked for just before."""
 
-    def raw(self, graph: GraphId, ids: Sequence[bytes]) -> list[bytes]:
-        """Items by id, as bytes; what is not in the set is left out. Cuts first, then content, the rest, evidence."""
+    def sizes(self, graph: GraphId, ids: Sequence[bytes]) -> list[tuple[bytes, int]]:
+        """Items by id, and how many bytes they have; what is not in the set is left out. Cuts first, then content, the
+        rest, evidence."""
 
-    def attachment(self, graph: GraphId, content_hash: bytes) -> bytes | None:
-        """Content that an item of this graph's set names, and that came through this graph."""
+    def raw(self, graph: GraphId, ids: Sequence[bytes]) -> list[bytes]:
+        """The same as bytes, in the same order."""
+
+    def attachment_piece(
+        self, graph: GraphId, content_hash: bytes, offset: int, bytes_max: int
+    ) -> tuple[int, bytes] | None:
+        """Of content that an item of this graph's set names, and that came through this graph: its length, and at most
+        so many bytes from `offset` on."""
 
     def roster_part(self, graph: GraphId, part_hash: bytes) -> bytes | None:
         """A part of this graph's head roster."""

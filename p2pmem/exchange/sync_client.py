@@ -309,7 +309,7 @@ class SyncClient:
 
     async def _part(self, line: _Line, asked: FetchPart, length_max: int) -> bytes | None:
         """Bytes by hash, in pieces; the length is checked before a byte is taken. None: the peer does not hold them."""
-        data = b""
+        data = bytearray()
         while True:
             try:
                 part = await line.ask(FetchPart(asked.graph, asked.content, len(data), asked.is_roster), Part)
@@ -326,9 +326,10 @@ class SyncClient:
                 break
             if not part.data:
                 raise RefusedError(Reason.BAD_FRAME, "a part without bytes")
-        if keccak256(data) != asked.content:
+        whole = bytes(data)
+        if keccak256(whole) != asked.content:
             raise RefusedError(Reason.CONTENT_HASH_MISMATCH, "bytes that are not what was asked for")
-        return data
+        return whole
 
 
 class _Line:

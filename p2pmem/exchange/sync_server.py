@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from dataclasses import replace
 from typing import Final
 
@@ -54,6 +54,9 @@ log = logging.getLogger(__name__)
 ROOM_BYTES: Final = MESSAGE_BYTES_MAX - 4_096
 """What an answer may hold, so that the map around it fits too."""
 
+FOUND_BYTES: Final = 512 * 1024
+"""To go through so much of an attachment takes as long as another request."""
+
 _NO: Final = NotGiven(int(Reason.UNKNOWN_GRAPH))
 _TOO_MANY: Final = NotGiven(int(Reason.TOO_MANY))
 
@@ -67,7 +70,7 @@ class SyncServer:
         clock: Clock,
         *,
         may_read: Callable[[PeerId, GraphId], bool],
-        may_have: Callable[[PeerId, GraphId], bool],
+        shared_with: Callable[[PeerId], Set[GraphId]],
         differs: Callable[[PeerId, GraphId], None],
         equal: Callable[[PeerId, Collection[GraphState]], None],
         peers: Callable[[PeerId, Peers], tuple[str, ...]],
@@ -77,16 +80,16 @@ class SyncServer:
         refuse: Callable[[str, str, PeerId], None],
         limits: PeerLimits | None = None,
     ) -> None:
-        """`may_read` is asked for every request, `may_have` for one about members' nodes. `differs` is told when a
-        peer's state of a graph is not ours, `equal` in which graphs a peer that asked has the same as we. `peers` takes
-        in where the asker can be dialled, and says where others can be. `member_at` is the name of the member that
-        a peer has said hello as, `address_of` from where a peer came: members are answered at some pace, others have an
-        allowance. `refuse` counts a refusal and says it (`Network.refuse`).
+        """`may_read` is asked for every request; `shared_with` says in which graphs a peer is a member's node now.
+        `differs` is told when a peer's state of a graph is not ours, `equal` in which graphs a peer that asked has the
+        same as we. `peers` takes in where the asker can be dialled, and says where others can be. `member_at` is the
+        name of the member that a peer has said hello as, `address_of` from where a peer came: members are answered at
+        some pace, others have an allowance. `refuse` counts a refusal and says it (`Network.refuse`).
         """
         self._holdings = holdings
         self._clock = clock
         self._may_read = may_read
-        self._may_have = may_have
+        self._shared_with = shared_with
         self._differs = differs
         self._equal = equal
         self._peers = peers
@@ -95,7 +98,13 @@ class SyncServer:
         self._serving: Counter[PeerId] = Counter()
         self._limits = limits = limits or PeerLimits()
         self._allowances = Allowances(limits)
-        self._pace = Pace(address_of, limits.member_requests_per_minute, limits.known_members_max)
+        self._pace = Pace(
+            address_of,
+            limits.member_requests_per_minute,
+            limits.known_members_max,
+            graphs_of=shared_with,
+            graph_per_minute=limits.graph_requests_per_minute,
+        )
 
     async def serve(self, stream: Stream) -> None:
         """Answer until the peer ends its side, or has used up what a stranger may ask: to refuse costs as much as to
@@ -116,32 +125,43 @@ class SyncServer:
         try:
             while (data := await reader.receive()) is not None:
                 message = frames.decode(data)
-                if not await self._may_ask(stream.peer):
-                    await send_frames(stream, frames.encode(_TOO_MANY))
-                    await stream.close_write()
+                if not await self._may_ask(stream.peer, message):
+                    await _say_too_many(stream)
                     return
-                answers = [frames.encode(it) for it in self._answer(stream.peer, message, talk)]
-                if self._member_at(stream.peer) is None:
-                    where, size_bytes = self._where(stream.peer), sum(map(len, answers))
-                    self._allowances.answered(stream.peer, where, size_bytes, trio.current_time())
-                await send_frames(stream, *answers)
+                for answer in self._answer(stream.peer, message, talk):
+                    frame = frames.encode(answer)
+                    if not self._may_hear(stream.peer, len(frame)):
+                        await _say_too_many(stream)
+                        return
+                    await send_frames(stream, frame)
         except RefusedError as error:
             self._penalise(stream.peer, error)
         except StreamClosedError:
             log.debug("sync.closed", extra={"peer": stream.peer})
 
-    async def _may_ask(self, peer: PeerId) -> bool:
+    async def _may_ask(self, peer: PeerId, message: Message) -> bool:
         """Whether one more request is answered; of a member always, when its turn comes."""
-        member = self._member_at(peer)
+        member, work = self._member_at(peer), _work_of(message)
         if member is None:
-            return self._allowances.may_ask(peer, self._where(peer), trio.current_time())
-        await self._pace.turn(member, peer)
+            return self._allowances.may_ask(peer, self._where(peer), trio.current_time(), work)
+        await self._pace.turn(member, peer, work)
+        return True
+
+    def _may_hear(self, peer: PeerId, size_bytes: int) -> bool:
+        """Whether one more message of an answer is given, which is accounted for; to a member always."""
+        if self._member_at(peer) is not None:
+            return True
+        where, now_s = self._where(peer), trio.current_time()
+        if not self._allowances.may_hear(peer, where, now_s):
+            return False
+        self._allowances.answered(peer, where, size_bytes, now_s)
         return True
 
     def _where(self, peer: PeerId) -> str:
         return origin_of_address(self._address_of(peer)).wide
 
-    def _answer(self, peer: PeerId, message: Message, talk: _Talk) -> list[Message]:
+    def _answer(self, peer: PeerId, message: Message, talk: _Talk) -> Iterable[Message]:
+        """One message, or some: these are made when they are sent."""
         match message:
             case Heads():
                 return [self._heads(peer, message)]
@@ -156,12 +176,12 @@ class SyncServer:
             case RoundOpen():
                 return [self._open(message, talk)]
             case Fetch():
-                return self._envelopes(message)
+                return self._envelopes(peer, message)
             case FetchPart():
                 return [self._part(message)]
             case AskHeaders():
                 return self._headers(message)
-            case Peers() if self._may_have(peer, GraphId(graph)):
+            case Peers() if GraphId(graph) in self._shared_with(peer):
                 return [Peers(graph, self._peers(peer, message)[:ADDRESSES_MAX])]
             case Peers():
                 return [_NO]
@@ -202,31 +222,59 @@ class SyncServer:
         view = self._holdings.view_of(graph, opened.kinds, opened.agreed_ms)
         return RoundMessage(responder.receive(view, message)) if view is not None else _TOO_MANY
 
-    def _envelopes(self, asked: Fetch) -> list[Message]:
-        answers: list[Message] = []
-        room, group = ROOM_BYTES, list[bytes]()
-        for data in self._holdings.raw(GraphId(asked.graph), asked.ids):
-            if len(data) + 8 > room:
-                answers.append(Envelopes(tuple(group), more=True))
-                room, group = ROOM_BYTES, []
-            group.append(data)
-            room -= len(data) + 8
-        answers.append(Envelopes(tuple(group)))
-        return answers
+    def _envelopes(self, peer: PeerId, asked: Fetch) -> Iterator[Message]:
+        """Read message by message: one question may be about 60 MiB, and whoever asks need not read the answer. So it
+        lasts, too, and ends where the peer may not read the graph any more."""
+        graph = GraphId(asked.graph)
+        *groups, last = _groups(self._holdings.sizes(graph, asked.ids))
+        for ids in groups:
+            if not self._may_read(peer, graph):
+                yield _NO
+                return
+            # What has left the set meanwhile is left out; that there is more is never said beside nothing.
+            if found := self._holdings.raw(graph, ids):
+                yield Envelopes(tuple(found), more=True)
+        yield Envelopes(tuple(self._holdings.raw(graph, last))) if self._may_read(peer, graph) else _NO
 
     def _part(self, asked: FetchPart) -> Message:
         graph = GraphId(asked.graph)
-        find = self._holdings.roster_part if asked.is_roster else self._holdings.attachment
-        data = find(graph, asked.content)
-        if data is None or asked.offset > len(data):
+        if asked.is_roster:
+            data = self._holdings.roster_part(graph, asked.content)
+            found = (len(data), data[asked.offset : asked.offset + PART_BYTES_MAX]) if data is not None else None
+        else:
+            found = self._holdings.attachment_piece(graph, asked.content, asked.offset, PART_BYTES_MAX)
+        if found is None or asked.offset > found[0]:
             return NotGiven(int(Reason.SUBJECT_NOT_HELD))
-        return Part(len(data), asked.offset, data[asked.offset : asked.offset + PART_BYTES_MAX])
+        return Part(found[0], asked.offset, found[1])
 
     def _headers(self, asked: AskHeaders) -> list[Message]:
         headers = self._holdings.headers(GraphId(asked.graph), frozenset(asked.known))
         per_message = min(HEADERS_MAX, ROOM_BYTES // (HEADER_BYTES_MAX + 8))
         groups = [headers[at : at + per_message] for at in range(0, len(headers), per_message)] or [[]]
         return [Headers(asked.graph, tuple(group), more=number < len(groups)) for number, group in enumerate(groups, 1)]
+
+
+def _work_of(message: Message) -> int:
+    """How many requests it counts as. SQLite goes through an attachment from its beginning to find a piece of it."""
+    return 1 + message.offset // FOUND_BYTES if isinstance(message, FetchPart) and not message.is_roster else 1
+
+
+async def _say_too_many(stream: Stream) -> None:
+    await send_frames(stream, frames.encode(_TOO_MANY))
+    await stream.close_write()
+
+
+def _groups(sizes: Iterable[tuple[bytes, int]]) -> list[list[bytes]]:
+    """Ids in their order, each group as much as a message holds. The last one is empty only where there is none."""
+    groups: list[list[bytes]] = [[]]
+    room = ROOM_BYTES
+    for item_id, size_bytes in sizes:
+        if size_bytes + 8 > room:
+            groups.append([])
+            room = ROOM_BYTES
+        groups[-1].append(item_id)
+        room -= size_bytes + 8
+    return groups
 
 
 class _Talk:

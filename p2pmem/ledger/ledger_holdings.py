@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 from p2pmem_protocol.errors import RefusedError
 from p2pmem_protocol.frames import GraphState
@@ -46,24 +47,32 @@ class LedgerHoldings:
         found = self._ledger.graphs.get(graph)
         return found.view_of(kinds, agreed_ms, self._ledger.clock.now_ms()) if found is not None else None
 
+    def sizes(self, graph: GraphId, ids: Sequence[bytes]) -> list[tuple[bytes, int]]:
+        return [(item_id, size_bytes) for item_id, size_bytes in self._items(graph, ids, "id, length(data)")]
+
     def raw(self, graph: GraphId, ids: Sequence[bytes]) -> list[bytes]:
-        def read(connection: sqlite3.Connection) -> list[tuple[int, bytes]]:
-            rows: list[tuple[int, bytes]] = []
+        return [data for (data,) in self._items(graph, ids, "data")]
+
+    def _items(self, graph: GraphId, ids: Sequence[bytes], columns: str) -> list[tuple[Any, ...]]:
+        def read(connection: sqlite3.Connection) -> list[tuple[int, Any]]:
+            rows: list[tuple[int, Any]] = []
             for at in range(0, len(ids), _IDS_PER_SELECT):
                 some = ids[at : at + _IDS_PER_SELECT]
                 marks = ",".join("?" * len(some))
-                sql = f"SELECT kind, data FROM item WHERE graph = ? AND place = 'in' AND id IN ({marks})"  # noqa: S608
+                sql = f"SELECT kind, {columns} FROM item WHERE graph = ? AND place = 'in' AND id IN ({marks})"  # noqa: S608
                 rows += connection.execute(sql, (graph, *some)).fetchall()
             return rows
 
         rows = self._ledger.database.read(read)
-        return [data for _, data in sorted(rows, key=lambda row: _rank(Kind(row[0])))]
+        return [tuple(row[1:]) for row in sorted(rows, key=lambda row: _rank(Kind(row[0])))]
 
-    def attachment(self, graph: GraphId, content_hash: bytes) -> bytes | None:
+    def attachment_piece(
+        self, graph: GraphId, content_hash: bytes, offset: int, bytes_max: int
+    ) -> tuple[int, bytes] | None:
         found = self._ledger.graphs.get(graph)
         if found is None or not found.set.holders(content_hash):
             return None
-        return self._ledger.content(found, content_hash)
+        return self._ledger.piece(found, content_hash, offset, bytes_max)
 
     def roster_part(self, graph: GraphId, part_hash: bytes) -> bytes | None:
         found = self._ledger.graphs.get(graph)

@@ -106,6 +106,7 @@ class Libp2pNetwork(NetworkBase[Libp2pConnection]):
         self._handshakes = Allowance(self.limits.handshakes_per_address_per_minute, self.limits.accounted_addresses_max)
         self._all_handshakes = Allowance(self.limits.handshakes_per_minute)
         self._work = Allowance(self.limits.work_per_address_per_minute, self.limits.accounted_addresses_max)
+        self._work_of_graphs = Allowance(self.limits.work_per_graph_per_minute, self.limits.accounted_addresses_max)
         self._serving: Counter[PeerId] = Counter()
         self._nursery: trio.Nursery | None = None
         self._closed = False
@@ -379,7 +380,9 @@ class Libp2pNetwork(NetworkBase[Libp2pConnection]):
         self._nursery.start_soon(self._run_connection, connection)
 
     def _may_work(self, connection: Libp2pConnection, work: int) -> bool:
-        return self._work.take(trio.current_time(), self.account_of(connection.peer), work)
+        now_s, standing = trio.current_time(), self._standing_of(connection.peer)
+        may = self._work.take(now_s, self.account_of(connection.peer), work)
+        return may and (standing is None or self._work_of_graphs.take_of_one(now_s, standing.graphs, work))
 
     def _end_with_most_unread(self) -> None:
         """Of strangers while they hold more than is for them, as with places (`room.py`): else members, whom anybody's

@@ -126,6 +126,9 @@ class PeerLimits:
     """The same from all addresses."""
     hellos_per_member_per_minute: int = 240
     """Hellos looked at of one member's known peers, from wherever they come."""
+    graph_hellos_per_minute: int = 960
+    """The same of all members of one context graph: its owner lists as many keys as he likes. Of who is in several
+    graphs each counts in one that has some left."""
     hello_addresses_max: int = 1_024
     """For how many addresses accounts are kept; of more, the one that was silent longest is forgotten."""
 
@@ -137,6 +140,10 @@ class PeerLimits:
     """The same requests of all who come from one IP address (one /48 in IPv6), whatever ids they have,"""
     reader_bytes_per_address_max: int = 256 * 1024 * 1024
     """and bytes."""
+    readers_work_per_minute: int = 120_000
+    """The requests of all of them. One for a piece of an attachment counts as one more for each 512 KiB before that
+    piece, because it takes up to 4 ms of CPU to find: together a quarter of a core at the most. Whoever has many
+    addresses can use it up; then readers are answered by chance, and members do not notice."""
     reader_refill_s: float = 60.0
     readers_max: int = 1_024
     """For how many of them, and of their addresses, accounts are kept; of more, the oldest is forgotten."""
@@ -145,9 +152,15 @@ class PeerLimits:
     a full window, 512 KiB, for as long as it likes."""
     member_requests_per_minute: int = 30_000
     """What one member, by all its peers, may ask in a minute, at once or spread. Each takes some 80 µs of CPU and more,
-    whatever is asked. What is too many is answered later: so many each second."""
+    whatever is asked; pieces of attachments count as above. What is too many is answered later: so many each
+    second."""
     member_frames_per_minute: int = 60_000
     """Frames of one member's sessions that are taken in, in the same way."""
+    graph_requests_per_minute: int = 120_000
+    """Requests of all members of one context graph, in the same way: its owner lists as many keys as he likes. Of who
+    is in several graphs each counts in one that has some left (`pace.py`)."""
+    graph_frames_per_minute: int = 120_000
+    """The same for frames."""
 
     waiting_requests_max: int = 100
     """Requests to join, of a graph, that wait for a person."""

@@ -83,6 +83,8 @@ class NetworkLimits:
     work_per_address_per_minute: int = 300_000
     """Small frames (`yamux.SMALL_BYTES`) that strangers at one IP address (one /48 in IPv6), or one member, may send
     in a minute; each takes 1 to 5 µs of CPU. To open a stream takes as much as 64. More end the connection."""
+    work_per_graph_per_minute: int = 1_200_000
+    """The same of all members of one context graph; of who is in several, in one that has some left."""
     accounted_addresses_max: int = 4_096
     """For how many addresses and members these accounts are kept; of more, the one that was silent longest is
     forgotten."""

@@ -140,6 +140,7 @@ class Sessions:
         self._steady_ms = steady_ms
         self._hellos_of_address = Allowance(limits.hellos_per_address_per_minute, limits.hello_addresses_max)
         self._hellos_of_member = Allowance(limits.hellos_per_member_per_minute, limits.known_members_max)
+        self._hellos_of_graph = Allowance(limits.graph_hellos_per_minute, limits.known_members_max)
         self._hellos = Allowance(limits.hellos_per_minute)
         self._network = network
         self._network_id = network_id
@@ -190,9 +191,7 @@ class Sessions:
         member = self._known.member_of(peer)
         if member is None or not self._is_listed(member):
             return None
-        session = self.get(peer)
-        graphs = self.graphs_of(session) if session is not None else frozenset()
-        return Standing(str(member), graphs or frozenset(self._listed_in((member,))))
+        return Standing(str(member), self.shared_with(peer) or frozenset(self._listed_in((member,))))
 
     def _listed_in(self, names: Collection[Address]) -> Iterator[GraphId]:
         for graph in self._membership.graphs_with_head():
@@ -243,8 +242,12 @@ class Sessions:
 
     def may_have(self, peer: PeerId, graph: GraphId) -> bool:
         """Whether that peer takes part in this graph now, as the node of a member."""
+        return graph in self.shared_with(peer)
+
+    def shared_with(self, peer: PeerId) -> frozenset[GraphId]:
+        """The graphs that may move between us and a peer now; none without a session."""
         session = self.get(peer)
-        return session is not None and graph in self.graphs_of(session)
+        return self.graphs_of(session) if session is not None else frozenset()
 
     def names_of(self, speakers: Speakers, peer: PeerId) -> frozenset[Address]:
         """Whose membership this peer may use now: of agents whose credential stands, and of the principals that these
@@ -315,11 +318,13 @@ class Sessions:
         return may
 
     def _takes_hello(self, peer: PeerId) -> bool:
-        """So many a minute of each member's known peers, whatever others at their address do, and of others."""
-        member = self._known.member_of(peer)
-        if member is not None and self._is_listed(member):
-            return self._hellos_of_member.take(trio.current_time(), str(member))
-        where, now_s = origin_of_address(self._network.address_of(peer)).wide, trio.current_time()
+        """So many a minute of each member's known peers, whatever others at their address do, of all that one graph
+        lists, and of others."""
+        now_s, standing = trio.current_time(), self.standing_of(peer)
+        if standing is not None:
+            may = self._hellos_of_member.take(now_s, standing.member)
+            return may and self._hellos_of_graph.take_of_one(now_s, standing.graphs)
+        where = origin_of_address(self._network.address_of(peer)).wide
         return self._hellos_of_address.take(now_s, where) and self._hellos.take(now_s)
 
     async def _listen(self, stream: Stream) -> None:

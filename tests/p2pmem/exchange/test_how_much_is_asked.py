@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from contextlib import suppress
 
 import pytest
 import trio
 from p2pmem_devnet.cluster import Cluster
+from p2pmem_devnet.cluster_node import ClusterNode
 from p2pmem_protocol import frames
 from p2pmem_protocol.errors import OutsideError, Reason
-from p2pmem_protocol.frames import Frame, Heads, NotGiven
+from p2pmem_protocol.frames import PART_BYTES_MAX, Envelopes, Fetch, FetchPart, Frame, Heads, NotGiven, Part
 from p2pmem_protocol.hello import SYNC_PROTOCOL
+from p2pmem_protocol.names import GraphId
 
+from p2pmem.exchange.sync_server import FOUND_BYTES, ROOM_BYTES
 from p2pmem.net.framing import FrameReader, encode_frames
 from p2pmem.net.limits import PeerLimits
 from p2pmem.net.seam import Stream
@@ -20,6 +24,9 @@ from tests.devnet.asking import dial, raw_peers
 QUESTION = frames.encode(Heads(0))
 FEW = PeerLimits(reader_requests_max=10, reader_requests_per_address_max=25)
 SLOW = PeerLimits(member_requests_per_minute=60, member_frames_per_minute=60)
+LARGE_ITEM = f'ex:a ex:says "{"x" * 55_000}" .'
+LARGE_CONTENT = "".join(f'ex:line{n} ex:says "{n} {"x" * 10_000}" .\n' for n in range(150))
+"""Some 1.5 MB, an attachment."""
 
 
 async def answers_until_the_end(stream: Stream) -> list[frames.Message]:
@@ -133,3 +140,195 @@ async def test_what_a_member_left_behind_that_is_gone_is_not_taken_in_for_hours(
     await cluster.advance(minutes=2)
     assert ada.inside.services.sessions.get(session.peer) is None
     assert ada.inside.exchange._links == {}
+
+
+async def share_many(node: ClusterNode, count: int) -> Fetch:
+    """Share so much that one message of an answer holds four of them, and the question for all of it."""
+    for number in range(count):
+        await node.share(LARGE_ITEM.replace("ex:a", f"ex:a{number}"))
+    return Fetch(node.graph.id, tuple(it.id for it in node.graph.set.known()))
+
+
+def note_reads(node: ClusterNode, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many items were read at once, each time."""
+    holdings, read = node.inside.exchange.server._holdings, list[int]()
+    raw = holdings.raw
+
+    def note(graph: GraphId, ids: list[bytes]) -> list[bytes]:
+        read.append(len(ids))
+        return raw(graph, ids)
+
+    monkeypatch.setattr(holdings, "raw", note)
+    return read
+
+
+@pytest.mark.cluster(n=1, access="open")
+async def test_of_a_long_answer_no_more_is_held_than_a_message_for_who_does_not_read(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (ada,) = cluster.nodes
+    question = await share_many(ada, 24)
+    read = note_reads(ada, monkeypatch)
+    async with raw_peers(cluster, "stranger") as (network,):
+        stream = await network.open_stream(await dial(network, ada), SYNC_PROTOCOL)
+        await stream.send_all(encode_frames([frames.encode(question)]))
+        await cluster.advance(minutes=1)
+        assert sum(read) <= 8, "one is on its way, and one waits"
+        await stream.close_write()
+        heard = await answers_until_the_end(stream)
+    assert sum(read) == 24
+    assert [it.more for it in heard if isinstance(it, Envelopes)] == [True] * 5 + [False]
+    assert sum(len(it.envelopes) for it in heard if isinstance(it, Envelopes)) == 24
+
+
+@pytest.mark.cluster(n=1, access="open", limits=PeerLimits(reader_bytes_max=2 * ROOM_BYTES))
+async def test_a_long_answer_ends_where_a_stranger_has_had_his_bytes(cluster: Cluster) -> None:
+    (ada,) = cluster.nodes
+    question = await share_many(ada, 24)
+    async with raw_peers(cluster, "stranger") as (network,):
+        stream = await network.open_stream(await dial(network, ada), SYNC_PROTOCOL)
+        await stream.send_all(encode_frames([frames.encode(question)]))
+        await stream.close_write()
+        *heard, last = await answers_until_the_end(stream)
+    assert [type(it) for it in heard] == [Envelopes] * 3
+    assert last == NotGiven(int(Reason.TOO_MANY))
+
+
+@pytest.mark.parametrize("shared", [12, 24])
+@pytest.mark.cluster(n=3, quorum=1)
+async def test_who_is_taken_out_in_the_middle_of_an_answer_hears_no_more_of_it(cluster: Cluster, shared: int) -> None:
+    ada, bo, _ = cluster.nodes
+    question = await share_many(ada, shared)
+    stream = await bo.inside.network.open_stream(ada.inside.network.peer_id, SYNC_PROTOCOL)
+    await stream.send_all(encode_frames([frames.encode(question)]))
+    await cluster.advance(seconds=1)
+    await cluster.remove(bo)
+    await stream.close_write()
+    *heard, last = await answers_until_the_end(stream)
+    assert 1 <= len(heard) <= 2
+    assert all(isinstance(it, Envelopes) and it.more for it in heard)
+    assert last == NotGiven(int(Reason.UNKNOWN_GRAPH))
+
+
+@pytest.mark.cluster(n=2)
+async def test_what_left_the_set_in_the_middle_of_an_answer_is_left_out_of_it(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada, bo, *_ = cluster.nodes
+    question = await share_many(ada, 12)
+    holdings = ada.inside.exchange.server._holdings
+    raw, calls = holdings.raw, list[int]()
+
+    def second_is_gone(graph: GraphId, ids: list[bytes]) -> list[bytes]:
+        calls.append(len(ids))
+        return [] if len(calls) == 2 else raw(graph, ids)
+
+    monkeypatch.setattr(holdings, "raw", second_is_gone)
+    stream = await bo.inside.network.open_stream(ada.inside.network.peer_id, SYNC_PROTOCOL)
+    await stream.send_all(encode_frames([frames.encode(question)]))
+    await stream.close_write()
+    heard = await answers_until_the_end(stream)
+    assert [(len(it.envelopes), it.more) for it in heard if isinstance(it, Envelopes)] == [(4, True), (4, False)]
+
+
+async def pieces(stream: Stream, question: FetchPart, count: int) -> list[float]:
+    """When each of so many answers to the same question came."""
+    await stream.send_all(encode_frames([frames.encode(question)] * count))
+    reader, came = FrameReader(stream, frame_max_bytes=frames.MESSAGE_BYTES_MAX), list[float]()
+    for _ in range(count):
+        assert isinstance(frames.decode(await reader.receive() or b""), Part)
+        came.append(trio.current_time())
+    return came
+
+
+@pytest.mark.cluster(n=2, limits=SLOW)
+async def test_a_piece_far_into_an_attachment_counts_as_several_questions_of_a_member(cluster: Cluster) -> None:
+    ada, bo = cluster.nodes
+    asset = await ada.share(LARGE_CONTENT)
+    await cluster.settled()
+    await cluster.advance(minutes=5)
+    stream = await bo.inside.network.open_stream(ada.inside.network.peer_id, SYNC_PROTOCOL)
+    view = ada.view(asset)
+    assert view is not None
+    began = trio.current_time()
+    came = await pieces(stream, FetchPart(ada.graph.id, view.content_hash, 2 * FOUND_BYTES), 21)
+    assert came[19] - began < 1
+    assert 2 <= came[20] - began < 4
+
+
+@pytest.mark.cluster(n=1, access="open", limits=PeerLimits(readers_work_per_minute=7))
+async def test_all_strangers_together_have_one_account_and_members_their_own(cluster: Cluster) -> None:
+    (ada,) = cluster.nodes
+    asset = await ada.share(LARGE_CONTENT)
+    view = ada.view(asset)
+    assert view is not None
+    near, far = (frames.encode(FetchPart(ada.graph.id, view.content_hash, it)) for it in (0, 2 * FOUND_BYTES))
+    answered = []
+    async with raw_peers(cluster, "a", "b", "c") as networks:
+        for network, question in zip(networks, (far, far, near), strict=True):
+            stream = await network.open_stream(await dial(network, ada), SYNC_PROTOCOL)
+            await stream.send_all(encode_frames([question, near]))
+            await stream.close_write()
+            answered.append([isinstance(it, Part) for it in await answers_until_the_end(stream)])
+    assert answered == [[True, True], [True, False], [False]]
+
+
+@pytest.mark.cluster(n=1)
+async def test_of_an_attachment_only_the_piece_that_is_asked_for_is_read(cluster: Cluster) -> None:
+    (ada,) = cluster.nodes
+    view = ada.view(await ada.share(LARGE_CONTENT))
+    assert view is not None
+    whole = ada.inside.ledger.content(ada.graph, view.content_hash)
+    assert whole is not None
+    holdings = ada.inside.exchange.server._holdings
+    for offset in (0, 1, 5 * PART_BYTES_MAX, len(whole) - 1, len(whole), len(whole) + 1):
+        tracemalloc.start()
+        try:
+            found = holdings.attachment_piece(ada.graph.id, view.content_hash, offset, PART_BYTES_MAX)
+            peak_bytes = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert found == (len(whole), whole[offset : offset + PART_BYTES_MAX])
+        assert peak_bytes < 3 * PART_BYTES_MAX
+    assert holdings.attachment_piece(ada.graph.id, bytes(32), 0, PART_BYTES_MAX) is None
+
+
+OF_GRAPH = PeerLimits(graph_requests_per_minute=60, graph_frames_per_minute=60)
+
+
+@pytest.mark.cluster(n=3, limits=OF_GRAPH)
+async def test_all_members_of_a_graph_together_are_answered_so_much_and_the_rest_later(cluster: Cluster) -> None:
+    ada, *others = cluster.nodes
+    await cluster.advance(minutes=5)
+    began = trio.current_time()
+    for node in others:
+        stream = await node.inside.network.open_stream(ada.inside.network.peer_id, SYNC_PROTOCOL)
+        await stream.send_all(encode_frames([QUESTION] * 40))
+        await stream.close_write()
+        assert len(await answers_until_the_end(stream)) == 40
+        came = trio.current_time() - began
+        assert came < 1 if node is others[0] else 15 <= came < 30
+
+
+@pytest.mark.cluster(n=3, limits=OF_GRAPH)
+async def test_frames_of_all_members_of_a_graph_are_taken_in_at_one_pace(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada, *others = cluster.nodes
+    await cluster.advance(minutes=5)
+    taken = list[float]()
+    gossip = ada.inside.exchange._gossip
+    received = gossip.frame_received
+
+    def note(*args: object, **more: object) -> object:
+        taken.append(trio.current_time())
+        return received(*args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(gossip, "frame_received", note)
+    began = trio.current_time()
+    for node in others:
+        stream = node.inside.exchange._links[ada.inside.network.peer_id]._stream
+        await stream.send_all(encode_frames([frames.encode(Frame())] * 40))
+    await cluster.advance(minutes=1)
+    assert taken[50] - began < 1
+    assert 15 <= taken[79] - began < 30

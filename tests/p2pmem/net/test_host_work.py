@@ -6,6 +6,7 @@ import contextlib
 import os
 
 import pytest
+import trio
 
 from p2pmem.net.connection import WORK_AT_ONCE
 from p2pmem.net.seam import NetworkLimits, Standing
@@ -97,3 +98,21 @@ async def test_a_member_has_an_account_of_its_own_whatever_others_at_its_address
         await read_until(channel, frame(PING, ACK, 0, 7))
         assert member.peer_id in network.connected()
         channel.wire.close()
+
+
+async def test_all_members_of_one_graph_have_one_account_and_those_of_another_their_own() -> None:
+    graph_of = {Identity(bytes([number]) * 32): b"theirs" if number < 3 else b"ours" for number in range(1, 4)}
+    standing = {it.peer_id: Standing(it.peer_id, frozenset({graph})) for it, graph in graph_of.items()}
+    async with victim(NetworkLimits(work_per_graph_per_minute=2 * WORK_AT_ONCE)) as network:
+        network.set_standing(standing.get)
+        first, second, other = [await secured(network, it) for it in graph_of]
+        await first.write(frame(DATA, 0, 1, 0) * WORK_AT_ONCE + frame(PING, SYN, 0, 7))
+        await read_until(first, frame(PING, ACK, 0, 7))
+        await second.write(frame(DATA, 0, 1, 0) * 2 * WORK_AT_ONCE)
+        with trio.fail_after(20):
+            await until_closed(second.wire)
+        await other.write(frame(DATA, 0, 1, 0) * WORK_AT_ONCE + frame(PING, SYN, 0, 7))
+        await read_until(other, frame(PING, ACK, 0, 7))
+        assert network.statistics().refused["work"] == 1
+        first.wire.close()
+        other.wire.close()

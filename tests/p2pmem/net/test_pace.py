@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
+import trio.testing
 from trio.testing import MockClock
 
 from p2pmem.net.pace import TURNS_AT_ONCE, Pace
@@ -53,3 +54,44 @@ async def test_there_is_a_moment_for_others_after_so_many_words() -> None:
             await pace.turn("a", PEER)
         assert others - before >= 9
         nursery.cancel_scope.cancel()
+
+
+def graph_pace(graphs: dict[str, set[bytes]]) -> Pace:
+    return Pace(lambda peer: "x", 60, 100, graphs_of=lambda peer: graphs.get(peer, set()), graph_per_minute=120)
+
+
+async def test_all_of_one_graph_have_one_account_however_many_keys_it_lists(autojump_clock: MockClock) -> None:
+    pace, began = (
+        graph_pace({f"key{number}": {b"theirs"} for number in range(100)} | {"ben": {b"ours"}}),
+        trio.current_time(),
+    )
+    for number in range(120):
+        await pace.turn(f"{number % 100}", PeerId(f"key{number % 100}"))
+    assert trio.current_time() == began
+    await pace.turn("key0", PeerId("key0"))
+    assert trio.current_time() - began == pytest.approx(0.5)
+    for _ in range(60):
+        await pace.turn("ben", PeerId("ben"))
+    await pace.turn("stranger", PeerId("stranger"))
+    assert trio.current_time() - began == pytest.approx(0.5), "nobody else waits for it"
+
+
+async def test_who_is_in_a_graph_that_has_some_left_does_not_wait_for_one_that_has_none(
+    autojump_clock: MockClock,
+) -> None:
+    pace = graph_pace({"mal": {b"theirs"}, "ben": {b"theirs", b"ours"}})
+    began = trio.current_time()
+    for number in range(120):
+        await pace.turn(f"mal{number // 50}", PeerId("mal"))
+    for _ in range(60):
+        await pace.turn("ben", PeerId("ben"))
+    assert trio.current_time() == began
+    for number in range(60):
+        await pace.turn(f"ben{number}", PeerId("ben"))
+    assert trio.current_time() == began
+    async with trio.open_nursery() as nursery:
+        for number in range(10):
+            nursery.start_soon(pace.turn, f"mal{number + 10}", PeerId("mal"))
+        await trio.testing.wait_all_tasks_blocked()
+        await pace.turn("ben1", PeerId("ben"))
+        assert trio.current_time() - began == pytest.approx(0.5), "it waits for the one that has most left"

@@ -13,7 +13,8 @@ import trio
 from p2pmem_jobs import SystemClock
 from p2pmem_protocol.errors import Reason, RefusedError
 
-from p2pmem.cli.logs import LineFormatter
+from p2pmem.cli.few_lines import OF_ADDRESS_PER_MINUTE, OF_EVENT_PER_MINUTE, FewLines
+from p2pmem.cli.logs import LineFormatter, log_to_stderr
 from p2pmem.net.libp2p_host import Libp2pNetwork
 from p2pmem.net.penalties import Penalties
 from p2pmem.net.seam import PeerId
@@ -99,3 +100,64 @@ def test_where_we_have_no_room_nobody_is_kept_out_for_it(caplog: pytest.LogCaptu
     logging.getLogger("p2pmem.test").warning("net.refused", extra=more)
     logging.getLogger("p2pmem.test").warning("join.refused", extra=more | {"reason": "join-streams"})
     assert caught(caplog.records) == []
+
+
+def refusal(host: int | str, event: str = "net.refused", **more: object) -> logging.LogRecord:
+    address = f"/ip4/{host}/tcp/5" if isinstance(host, str) else f"/ip4/192.0.{host // 256}.{host % 256}/tcp/5"
+    record = logging.LogRecord("p2pmem.net", logging.WARNING, "", 0, event, None, None)
+    vars(record).update({"reason": "handshake", "address": address} | more)
+    return record
+
+
+def test_of_one_address_so_many_lines_are_written_and_not_one_more_until_time_has_gone_by() -> None:
+    now_s = [0.0]
+    lines = FewLines(lambda: now_s[0])
+    assert [lines.filter(refusal(1)) for _ in range(OF_ADDRESS_PER_MINUTE + 8)] == (
+        [True] * OF_ADDRESS_PER_MINUTE + [False] * 8
+    )
+    assert lines.filter(refusal(2)), "of another there is more to say"
+    assert lines.filter(refusal(1, "peer.refused"))
+    now_s[0] = 60.0 / OF_ADDRESS_PER_MINUTE
+    assert lines.filter(refusal(1))
+    assert not lines.filter(refusal(1))
+
+
+def test_of_one_event_so_many_lines_are_written_whoever_causes_them() -> None:
+    lines = FewLines(lambda: 0.0)
+    assert [lines.filter(refusal(host)) for host in range(OF_EVENT_PER_MINUTE + 1)] == (
+        [True] * OF_EVENT_PER_MINUTE + [False]
+    )
+    only_a_peer = logging.LogRecord("p2pmem.net", logging.INFO, "", 0, "hello.stranger", None, None)
+    only_a_peer.peer = "12D3"
+    assert [lines.filter(only_a_peer) for _ in range(OF_EVENT_PER_MINUTE + 1)][-2:] == [True, False]
+    assert all(lines.filter(logging.LogRecord("p2pmem", 30, "", 0, "disk.full", None, None)) for _ in range(1_000))
+
+
+def test_the_next_line_says_how_many_were_left_out_and_still_names_the_address() -> None:
+    now_s = [0.0]
+    lines = FewLines(lambda: now_s[0])
+    for _ in range(OF_ADDRESS_PER_MINUTE + 8):
+        lines.filter(refusal("192.0.2.9"))
+    now_s[0] = 60.0
+    later = [refusal("192.0.2.9"), refusal("192.0.2.9")]
+    assert all(map(lines.filter, later))
+    assert LineFormatter().format(later[0]).endswith(" left_out=8")
+    assert "left_out" not in LineFormatter().format(later[1])
+    assert caught(later) == ["192.0.2.9"] * 2
+
+
+@pytest.mark.parametrize(("level", "written"), [("warning", OF_ADDRESS_PER_MINUTE), ("debug", 1_000)])
+def test_who_is_refused_a_thousand_times_does_not_write_as_many_lines(
+    capsys: pytest.CaptureFixture[str], level: str, written: int
+) -> None:
+    root = logging.getLogger()
+    before, level_before = root.handlers[:], root.level
+    root.handlers = []
+    try:
+        log_to_stderr(level)
+        for _ in range(1_000):
+            logging.getLogger("p2pmem.test").handle(refusal("192.0.2.9"))
+    finally:
+        root.handlers = before
+        root.setLevel(level_before)
+    assert capsys.readouterr().err.count("net.refused") == pytest.approx(written, abs=2)

@@ -129,6 +129,38 @@ async def test_of_strangers_so_many_hellos_a_minute_are_heard_and_of_each_known_
     assert await say("2001:db8:1::1", 2) + await say("2001:db8:1:2::1", 2) == 3, "of one /48"
 
 
+async def test_of_all_keys_that_a_graph_lists_so_many_hellos_are_heard_and_those_of_others_beside_them(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    heard: list[PeerId] = []
+
+    async def greet(stream: Stream, *rest: object, may_prove: Callable[[], bool], **more: object) -> None:
+        if may_prove():
+            heard.append(stream.peer)
+
+    monkeypatch.setattr(sessions_module, "greet_as_listener", greet)
+    theirs, ours = GraphId(bytes(32)), GraphId(b"o" * 32)
+    mal, ben = [Address(bytes([number]) * 20) for number in range(10)], Address(b"b" * 20)
+    listed = {theirs: {*mal, ben}, ours: {ben}}
+    rosters = Rosters(0, frozenset())
+    rosters.graphs = [theirs, ours]
+    monkeypatch.setattr(rosters, "is_member", lambda graph, agent: agent in listed[graph])
+    limits = PeerLimits(hellos_per_member_per_minute=4, graph_hellos_per_minute=10)
+    sessions = make_sessions(Served(), limits, membership=rosters)
+
+    async def say(agent: Address, times: int) -> int:
+        before, peer = len(heard), PeerId(f"192.0.2.{agent[0]}")
+        sessions._known.note(peer, agent)
+        for _ in range(times):
+            await sessions._listen(cast("Stream", SimpleNamespace(peer=peer)))
+        return len(heard) - before
+
+    assert [await say(agent, 4) for agent in mal[:4]] == [4, 4, 2, 0]
+    assert await say(ben, 5) == 4, "in the other graph there are some left"
+    await trio.sleep(60)
+    assert await say(mal[5], 5) == 4
+
+
 class Rosters:
     """Who is in which graph, what is revoked, and how often that was asked."""
 

@@ -8,12 +8,14 @@ import pytest
 import trio
 from hypothesis import given, strategies as st
 from p2pmem_protocol.errors import MisuseError
+from trio.testing import MockClock
 
 from p2pmem.net.counters import PEERS_COUNTED_MAX, Counters
 from p2pmem.net.events import EVENTS_HELD_MAX, PeerEvents
+from p2pmem.net.memory import MemoryFabric
 from p2pmem.net.multiaddr import format_tcp, parse_tcp
 from p2pmem.net.multistream import NegotiationError, answer, encode_token, propose
-from p2pmem.net.seam import NetworkLimits, PeerEvent, PeerEventKind, PeerId
+from p2pmem.net.seam import NetworkLimits, PeerEvent, PeerEventKind, PeerId, Stream
 
 
 class Script:
@@ -123,3 +125,22 @@ def test_limits_that_make_no_sense_are_refused() -> None:
         NetworkLimits(connections_max=0)
     with pytest.raises(MisuseError):
         NetworkLimits(window_bytes=1000)
+
+
+async def test_the_handler_of_a_stream_that_went_before_it_began_has_the_same_time(autojump_clock: MockClock) -> None:
+    async def rest(stream: Stream) -> None:
+        await trio.sleep_forever()
+
+    fabric = MemoryFabric(seed=1)
+    async with fabric.network("ada") as ada, fabric.network("ben") as ben:
+        ben.set_handler("/a/1", rest)
+        await ada.open_stream(await ada.connect(ben.addresses()[0], expected=None), "/a/1")
+        (connection,) = ben.all_connections()
+        (stream,) = connection.streams
+        stream.reset_now()
+        began_s = trio.current_time()
+        with trio.fail_after(60), trio.CancelScope() as scope:
+            await trio.sleep(5)
+            stream.served_in(scope, 30)
+            await trio.sleep_forever()
+        assert trio.current_time() - began_s == pytest.approx(30)
