@@ -43,6 +43,16 @@ class Anchored(Enum):
 _Place: TypeAlias = tuple[int, bytes]
 """Version number and seal."""
 
+
+@dataclass(frozen=True, slots=True)
+class _Number:
+    """What all seals of one version number have in common. `conflicting`: those that count, where they are several."""
+
+    principals: tuple[Address, ...]
+    hidden_by: bytes | None
+    conflicting: frozenset[bytes]
+
+
 ChainFacts = Mapping[VersionKey, Anchored]
 """What this node's own look at the chain says: CONFIRMED or REVERTED. An anchor in the set alone is a claim."""
 
@@ -213,9 +223,12 @@ class _Reader:
         self._retracts: dict[Address | None, list[RetractRecord]] = {}
         self._moderated: dict[int, RetractRecord] = {}
         self._sort(graph_set.retracts(asset.key))
+        # There may be as many seals of one number as versions, so none is looked at for each of the others.
+        self._numbers: dict[int, _Number] = {}
 
     def view(self, place: _Place) -> VersionView:
         version = self.versions[place]
+        number = self._number(place[0])
         sealed = self._live[place][0]  # all bear one seal
         bearing = (record for record in self._live[place] if not record.content_is_other)
         bearer = min(bearing, key=lambda record: record.id, default=None)
@@ -231,13 +244,22 @@ class _Reader:
             shares_end_ms=ends_at_ms,
             shared_until_ms=None if barred else ends_at_ms,
             published=self._is_published(place),
-            principals=self._principals(place[0]),
+            principals=number.principals,
             barred=barred,
-            hidden_by=self._hidden_by(place[0]),
-            conflict=self._conflicts(place),
+            hidden_by=number.hidden_by,
+            conflict=place[1] in number.conflicting,
             anchored=self._anchored(version.key),
-            trust=self._trust(version),
+            trust=self._trust(version, number.principals),
         )
+
+    def _number(self, number: int) -> _Number:
+        found = self._numbers.get(number)
+        if found is None:
+            principals = tuple(sorted({record.principal for record in self._of_number(number)}))
+            counting = frozenset(seal for seal in self._seals[number] if self._counts((number, seal)))
+            conflicting = counting if len(counting) > 1 else frozenset[bytes]()
+            found = self._numbers[number] = _Number(principals, self._hidden_by(number, principals), conflicting)
+        return found
 
     def _ends_of_lower(self) -> dict[int, int]:
         """For each number, the latest end of a share of any lower one."""
@@ -268,9 +290,9 @@ class _Reader:
             else:
                 self._moderated.setdefault(retract.version, retract)
 
-    def _hidden_by(self, number: int) -> bytes | None:
+    def _hidden_by(self, number: int, principals: Iterable[Address]) -> bytes | None:
         """Rule V2: of the retracts that hide this number, that of the highest version, at a tie the lowest id."""
-        hiding = [self._first_hiding(number, whom) for whom in (None, *self._principals(number))]
+        hiding = [self._first_hiding(number, whom) for whom in (None, *principals)]
         found = [it for it in (*hiding, self._moderated.get(number)) if it is not None]
         return min(found, key=_highest_first).id if found else None
 
@@ -283,15 +305,8 @@ class _Reader:
                 return retract
         return None
 
-    def _conflicts(self, place: _Place) -> bool:
-        counting = [seal for seal in self._seals[place[0]] if self._counts((place[0], seal))]
-        return len(counting) > 1 and place[1] in counting
-
     def _counts(self, place: _Place) -> bool:
         return self._is_published(place) or (place in self._ends and not self._ends_early(place))
-
-    def _principals(self, number: int) -> tuple[Address, ...]:
-        return tuple(sorted({record.principal for record in self._of_number(number)}))
 
     def _anchored(self, key: VersionKey) -> Anchored:
         known = self._facts.get(key)
@@ -299,12 +314,12 @@ class _Reader:
             return known
         return Anchored.CLAIMED if self._graph_set.anchors(key) else Anchored.NO
 
-    def _trust(self, version: Version) -> TrustReport:
+    def _trust(self, version: Version, principals: tuple[Address, ...]) -> TrustReport:
         rights = self._graph_set.rights
         return assess(
             version.key,
             version.evidence_in_set(),
-            principals=self._principals(version.key.version),
+            principals=principals,
             quorum=rights.roster.quorum if rights else None,
             certificates=rights.certificates.get(version.key, ()) if rights else (),
         )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import sys
+from types import FrameType
 
 import pytest
 from p2pmem_protocol.assets import Asset, Version
@@ -11,6 +13,7 @@ from p2pmem_protocol.envelope import Envelope
 from p2pmem_protocol.errors import Reason
 from p2pmem_protocol.names import Address
 from p2pmem_protocol.records import RetractRecord
+from p2pmem_protocol.roster import Quotas
 from p2pmem_protocol.view import asset_view
 
 from tests.protocol.world import DAY, T0, E, Peer, V, W, act_for, publish, retract, roster, share, subject
@@ -51,6 +54,17 @@ def test_v2_a_successor_is_passed_by_and_the_next_retract_hides_it() -> None:
     principals = retract("bob", "alice", 2, shown=FOR_BOB)
     assert hidden(first) == {3: first.id, 2: first.id, 1: None}
     assert hidden(first, principals) == {3: first.id, 2: first.id, 1: principals.id}
+
+
+def test_v2_a_principal_hides_of_the_lower_versions_what_was_said_for_it_and_nothing_else() -> None:
+    principals = retract("bob", "alice", 3, shown=FOR_BOB)
+    assert hidden(principals) == {3: None, 2: principals.id, 1: principals.id}
+
+
+@pytest.mark.parametrize("issued", range(T0 - 4, T0))
+def test_v2_the_highest_version_hides_whatever_the_ids(issued: int) -> None:
+    low, high = retract("alice", version=1, issued=issued), retract("alice", version=3)
+    assert hidden(low, high) == {3: high.id, 2: high.id, 1: high.id}
 
 
 def test_v2_a_version_is_not_its_own_successor() -> None:
@@ -97,3 +111,40 @@ def test_v3_who_erases_again_has_nothing_looked_through_again(monkeypatch: pytes
     assert all(peer.has(item) for item in (*shares, *erasing))
     said_for_bob = share("alice", act=FOR_BOB)
     assert peer.give(said_for_bob) is Reason.ERASED
+
+
+def test_v3_what_a_principal_erased_may_come_again_once_its_retract_is_over_the_quota() -> None:
+    peer = Peer(roster(MEMBERS, 1, quotas=Quotas(cuts=1)), T0)
+    erasing = retract("bob", "alice", shown=FOR_BOB, mode=RetractMode.ERASE)
+    said_for_bob = share("alice", act=FOR_BOB)
+    assert peer.give(erasing) is None
+    assert peer.give(said_for_bob) is Reason.ERASED
+    assert peer.give(retract("bob", issued=T0 - 1)) is None
+    assert not peer.has(erasing)
+    assert peer.give(said_for_bob) is None
+
+
+def test_v4_a_view_of_many_seals_of_one_version_takes_as_long_as_they_are_many() -> None:
+    few, many = (calls_to_view(seals) for seals in (20, 80))
+    assert many < 5 * few
+
+
+def calls_to_view(seals: int) -> int:
+    """How many functions run, or run on, while each of so many seals of one version is looked at."""
+    peer = Peer(HEAD, T0, *(share("alice", root=f"root {number}") for number in range(seals)))
+    view = asset_view(peer.set, ASSET, T0)
+    calls = 0
+
+    def count(frame: FrameType, event: str, arg: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        versions = view.versions
+    finally:
+        sys.setprofile(before)
+    assert len(versions) == seals
+    assert all(version.conflict for version in versions)
+    return calls

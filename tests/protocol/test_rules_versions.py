@@ -323,6 +323,13 @@ def test_v4_a_barred_root_makes_no_conflict() -> None:
     assert not any(version.conflict for version in view.versions)
 
 
+def test_v4_beside_a_conflict_of_others_a_barred_root_is_not_marked() -> None:
+    conflicting = [share("alice", 2, root, life=DAY) for root in ("c", "d")]
+    view = viewed(share("alice", 1, life=DAY), share("alice", 2, "b", life=HOUR), *conflicting)
+    marks = {version.key.root: version.conflict for version in view.versions}
+    assert marks == {root_of(root): root in ("c", "d") for root in ("a", "b", "c", "d")}
+
+
 def test_v4_without_a_floor_both_roots_of_a_conflict_are_shown() -> None:
     conflict = [share("alice", 1, "a"), share("alice", 1, "b")]
     assert len(viewed(*conflict).current_at_any_floor()) == 2
