@@ -7,14 +7,15 @@ lines in any language can check every signature.
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, NoReturn
 
 from p2pmem_protocol.certificate import CERTIFICATE_BYTES_MAX, Certificate
 from p2pmem_protocol.errors import MisuseError, Reason, RefusedError
 from p2pmem_protocol.evidence import Decision, Evidence, Method, Verdict
 from p2pmem_protocol.json_nesting import check_nesting
 from p2pmem_protocol.limits import UINT32_MAX
-from p2pmem_protocol.names import Address, GraphName, NetworkId, VersionKey
+from p2pmem_protocol.names import Address, GraphName, NetworkId, VersionKey, check_name, check_subgraph
 from p2pmem_protocol.roster import Header, Quorum, SignedHeader
 from p2pmem_protocol.seal import Seal, SignedSeal
 
@@ -55,11 +56,12 @@ def from_json(text: str) -> Certificate:
         raise RefusedError(Reason.OVERSIZE, f"{len(text)} characters of JSON, at most {4 * CERTIFICATE_BYTES_MAX}")
     try:
         check_nesting(text)
-        value = json.loads(text, object_pairs_hook=_without_repeats, parse_int=_digits)
+        value = json.loads(text, object_pairs_hook=_without_repeats, parse_int=_digits, parse_constant=_no_json)
     except ValueError as error:
         raise RefusedError(Reason.BAD_SHAPE, f"not JSON: {type(error).__name__}") from None
     try:
-        return _certificate(_Fields(value, "a certificate"))
+        # What the other form refuses is refused here, too, for the same reason.
+        return Certificate.decode(_certificate(_Fields(value, "a certificate")).encode())
     except MisuseError as error:
         raise RefusedError(Reason.BAD_FIELD, str(error)) from None
 
@@ -98,8 +100,8 @@ def _seal(fields: _Fields, network: NetworkId, graph: GraphName) -> SignedSeal:
     seal = Seal(
         network=network,
         graph=graph.id,
-        subgraph=fields.text("subgraph"),
-        name=fields.text("asset"),
+        subgraph=fields.name("subgraph", check_subgraph),
+        name=fields.name("asset", check_name),
         version=fields.uint("version"),
         root=fields.raw("root", 32),
         leaves=fields.uint("leaves"),
@@ -208,6 +210,12 @@ class _Fields:
             raise RefusedError(Reason.BAD_TEXT, f"{name!r} of {self._what} holds half a character") from None
         return value
 
+    def name(self, name: str, check: Callable[[str], str]) -> str:
+        try:
+            return check(self.text(name))
+        except MisuseError as error:
+            raise RefusedError(Reason.BAD_NAME, f"{name!r} of {self._what}: {error}") from None
+
     def uint(self, name: str, most: int = UINT32_MAX, least: int = 0) -> int:
         value = self.any(name)
         if type(value) is not int or not least <= value <= most:
@@ -243,9 +251,13 @@ def _hex(raw: bytes) -> str:
     return "0x" + raw.hex()
 
 
-def _digits(text: str) -> int | str:
-    """A number is digits alone: `-0` would be a second way to write 0, and is no number to whoever takes a field."""
-    return text if text.startswith("-") else int(text)
+def _digits(text: str) -> int | float:
+    """A number is digits alone: `-0` would be a second way to write 0. No field takes what is no integer."""
+    return float(text) if text.startswith("-") else int(text)
+
+
+def _no_json(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no value of JSON")
 
 
 def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -301,6 +302,7 @@ def _refused_certificates(good: Certificate) -> list[Json]:
         ("a header of another network", Reason.BAD_FIELD, changed(data, {8: [changed(header, {1: bytes(32)})]})),
         ("a header of another graph", Reason.BAD_FIELD, changed(data, {8: [changed(header, {3: "field-note"})]})),
         ("a header that is text", Reason.BAD_FIELD, changed(data, {8: ["x"]})),
+        ("no verdict", Reason.BAD_FIELD, changed(data, {7: []})),
         ("no header", Reason.BAD_FIELD, changed(data, {8: []})),
         (
             "a header that names another quorum",
@@ -319,6 +321,7 @@ def _refused_certificates(good: Certificate) -> list[Json]:
 def _refused_json(good: str) -> list[Json]:
     """The readable form, changed in one place."""
     address_of_bob = str(address("bob"))
+    first = '"asset": "site-7",\n    "version": 1'
     cases = (
         ("not JSON", good[:-3], Reason.BAD_SHAPE),
         ("a name twice", good.replace('"m": 2', '"m": 2, "m": 2'), Reason.DUPLICATE_KEY),
@@ -329,6 +332,11 @@ def _refused_json(good: str) -> list[Json]:
         ("a number as text", good.replace('"m": 2', '"m": "2"'), Reason.BAD_FIELD),
         ("true for a number", good.replace('"term": 1', '"term": true'), Reason.BAD_FIELD),
         ("a minus before a zero", good.replace('"parentTerm": 0', '"parentTerm": -0'), Reason.BAD_FIELD),
+        ("a minus, where text has to be", good.replace('"read, and compared"', "-1"), Reason.BAD_FIELD),
+        ("a number that JSON does not have", good.replace('"leaves": 2', '"leaves": NaN'), Reason.BAD_SHAPE),
+        ("an asset with a space", good.replace('"site-7"', '"site 7"'), Reason.BAD_NAME),
+        ("a second version without the root before", good.replace(first, first.replace("1", "2")), Reason.BAD_FIELD),
+        ("no verdict", json.dumps({**json.loads(good), "verdicts": []}), Reason.BAD_FIELD),
         ("upper-case digits", good.replace(address_of_bob, "0x" + address_of_bob[2:].upper()), Reason.BAD_FIELD),
         ("a graph with its prefix", good.replace(f'"{NAME}"', f'"{NAME.iri}"'), Reason.BAD_FIELD),
         ("a graph in upper case", good.replace(str(NAME), str(NAME).replace("0x", "0X")), Reason.BAD_FIELD),

@@ -15,12 +15,20 @@ import pytest
 from hypothesis import given, strategies as st
 from p2pmem_protocol import cbor
 from p2pmem_protocol.bodies import Sealed
-from p2pmem_protocol.certificate import CERTIFICATE_BYTES_MAX, Certificate, Standing, headers_for, make, standing
+from p2pmem_protocol.certificate import (
+    CERTIFICATE_BYTES_MAX,
+    HEADERS_MAX,
+    Certificate,
+    Standing,
+    headers_for,
+    make,
+    standing,
+)
 from p2pmem_protocol.certificate_json import from_json, to_json
 from p2pmem_protocol.errors import MisuseError, P2pmemError, Reason, RefusedError
 from p2pmem_protocol.evidence import Evidence, Method
 from p2pmem_protocol.heads import HeadChain
-from p2pmem_protocol.limits import ITEM_BYTES_MAX
+from p2pmem_protocol.limits import ITEM_BYTES_MAX, VERIFIERS_MAX
 from p2pmem_protocol.names import GraphName, network_id
 from p2pmem_protocol.roster import Quorum, SignedHeader
 from p2pmem_protocol.seal import SignedSeal
@@ -468,6 +476,49 @@ def test_from_damaged_json_only_refusals_leave() -> None:
         assert it is None or broken == shown
     assert accepted(lambda: from_json("[" * 100_000)) is None
     assert accepted(lambda: from_json('{"format": 1, "format": 1}')) is None
+
+
+def test_it_has_so_many_verdicts_and_headers_and_no_more() -> None:
+    verdicts, header = [each.encode() for each in made().verdicts], FIRST.signed.encode()
+    for key_, item, most in ((7, verdicts[0], VERIFIERS_MAX), (8, header, HEADERS_MAX)):
+        for count, is_read in ((0, False), (1, True), (most, True), (most + 1, False)):
+            value: Any = cbor.decode(made().encode(), limit_bytes=CERTIFICATE_BYTES_MAX)
+            value[key_] = [item] * count
+            data = cbor.encode(value)
+            assert reason_of(lambda data=data: Certificate.decode(data)) is (None if is_read else Reason.BAD_FIELD)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_neither_form_takes_a_seal_that_names_no_root_before_unless_it_is_the_first(version: int) -> None:
+    seal = replace(seal_of().seal, version=version).sign(signer("alice"))
+    verdicts = [verdict(name, seal.seal.key, Q) for name in ("v1", "v2")]
+    it = make(seal, Q, verdicts, headers_for(chain(), Q))
+    reason = None if version == 1 else Reason.BAD_FIELD
+    assert reason_of(lambda: Certificate.decode(it.encode())) is reason
+    assert reason_of(lambda: from_json(to_json(it))) is reason
+
+
+def test_json_takes_no_number_for_text_and_no_more_than_cbor_takes() -> None:
+    shown = to_json(made())
+    for old, new, reason in (
+        ('"reason": ""', '"reason": -0', Reason.BAD_FIELD),
+        ('"reason": ""', '"reason": -1', Reason.BAD_FIELD),
+        ('"reason": ""', '"reason": NaN', Reason.BAD_SHAPE),
+        ('"reason": ""', f'"reason": "{"x" * 1_001}"', Reason.BAD_FIELD),
+        ('"asset": "asset"', '"asset": "an asset"', Reason.BAD_NAME),
+        ('"subgraph": ""', '"subgraph": "X"', Reason.BAD_NAME),
+        ('"version": 1', '"version": -1', Reason.BAD_FIELD),
+    ):
+        assert old in shown
+        assert reason_of(lambda old=old, new=new: from_json(shown.replace(old, new, 1))) is reason, new
+
+
+def reason_of(read: Callable[[], object]) -> Reason | None:
+    try:
+        read()
+    except RefusedError as refused:
+        return refused.reason
+    return None
 
 
 def test_it_is_judged_against_a_newer_roster() -> None:

@@ -72,7 +72,7 @@ function parseJson(source) {
     }
     if (source[at] === '"') return token(/"(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"/y);
     const number = token(/-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null/y);
-    return typeof number === "number" && !/^[0-9]+$/.test(/[^\s,\]}:[{]+$/.exec(source.slice(Math.max(0, at - 400), at))?.[0]) ? "not digits alone" : number;
+    return typeof number === "number" && !/^[0-9]+$/.test(/[^\s,\]}:[{]+$/.exec(source.slice(Math.max(0, at - 400), at))?.[0]) ? null : number;
   }
   const found = value(0);
   space();
@@ -86,13 +86,13 @@ const names = (v, ...expected) => {
 const text = (s) => (typeof s !== "string" ? refuse(21) : s.isWellFormed?.() ?? true ? { text: s } : refuse(11));
 const low = (n) => (s) => (typeof s === "string" && s.length === 2 + 2 * n && /^0x[0-9a-f]*$/.test(s) ? s : refuse(21, "hexadecimal digits"));
 const hash32 = low(32), agent = low(20), signed = low(65);
-const int = (n) => (Number.isSafeInteger(n) && n >= 0 ? n : refuse(21, "not a number"));
+const int = (n) => (Number.isInteger(n) && n >= 0 && n < 2 ** 32 ? n : refuse(21, "not a number"));
 const each = (v, read) => (Array.isArray(v) ? v.map(read) : refuse(21, "not a list"));
 const all = (...values) => encode(new Map(values.map((v, i) => [i, v])));
 export function fromJson(written) {
   const c = names(parseJson(written), "format", "network", "graph", "seal", "quorum", "verdicts", "rosters");
   if (text(c.format).text !== "p2pmem certificate 1") refuse(23);
-  const [, creator, slugText] = /^(0x[0-9a-f]{40})\/([a-z0-9._-]+)$/.exec(text(c.graph).text) ?? refuse(21, "a graph"), graph = graphId(creator, slugText);
+  const [, creator, slugText] = /^(0x[0-9a-f]{40})\/([a-z0-9][a-z0-9._-]{0,63})$/.exec(text(c.graph).text) ?? refuse(21, "a graph"), graph = graphId(creator, slugText);
   const s = names(c.seal, "subgraph", "asset", "version", "root", "leaves", "previous", "author", "signature");
   const q = names(c.quorum, "serial", "m", "verifiers"), network = hash32(c.network), author = agent(s.author);
   const { leaves, previous, subgraph, version, root } = s;
