@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from p2pmem_protocol import cbor
+from p2pmem_protocol.cbor import Value
 from p2pmem_protocol.credential import ActFor, Carry, Right, SignedActFor, SignedCarry
 from p2pmem_protocol.errors import MisuseError, Reason, RefusedError
 from p2pmem_protocol.hello import (
@@ -32,7 +33,7 @@ from p2pmem_protocol.join import (
     invite_key,
 )
 from p2pmem_protocol.kinds import Kind
-from p2pmem_protocol.limits import CONTENT_BYTES_MAX, FUTURE_MS_MAX, ITEM_BYTES_MAX
+from p2pmem_protocol.limits import CONTENT_BYTES_MAX, FUTURE_MS_MAX, ITEM_BYTES_MAX, ROSTER_PART_BYTES_MAX
 from p2pmem_protocol.names import GraphId, network_id
 from p2pmem_protocol.roster import HEADER_BYTES_MAX
 
@@ -255,6 +256,8 @@ def test_a_chain_has_from_one_header_to_so_many_each_of_a_bounded_length(monkeyp
         assert refused(lambda value=value: Chain.from_value(value)) is reason  # type: ignore[misc]
     for value in (1, [], [[header]], [[header], parts[:3]], [[header], [*parts, b""]]):
         assert refused(lambda value=value: Chain.from_value(value)) is Reason.BAD_SHAPE  # type: ignore[misc]
+    largest: list[Value] = [bytes(ROSTER_PART_BYTES_MAX)] * 4
+    assert Chain.from_value([[header], largest]).parts.all == tuple(largest)
 
 
 def test_a_question_is_as_strict_as_what_it_holds() -> None:

@@ -266,6 +266,7 @@ def test_an_id_that_a_liar_repeats_is_needed_once() -> None:
         "prefix of 33 bytes": "610121" + "00" * 33 + "00",
         "after infinity": "61000000" + "000000",
         "falling prefix": "61" + "0101ff00" + "0101fe00",
+        "falling prefix that begins with a zero": "61" + "01010100" + "0102000200",
     }.items(),
     ids=lambda case: case[0],
 )

@@ -444,10 +444,15 @@ def test_a_plan_says_what_it_does() -> None:
     peer = consensus()
     assert not any("quorum changes" in note or "still counting" in note for note in plan(peer, Mend()).notes)
     notes = plan(peer, RemoveMember(address("alice")), SetQuorum(1)).notes
-    assert any("the quorum changes from 2 of 3 to 1 of 3" in note for note in notes)
+    (note,) = [it for it in notes if "quorum changes" in it]
+    assert "the quorum changes from 2 of 3 to 1 of 3; open requests to verify are made again;" in note
     assert "still counting, of what members that lose a right have said: 1 thing" in notes
     assert [note for note in notes if note.startswith("a thing by ")] == ["a thing by bob needs 1 of 3"]
-    assert not any("a thing by" in note for note in plan(peer, SetQuorum(0)).notes)
+    notes = plan(peer, SetQuorum(0)).notes
+    assert any("from 2 of 3 to none; open requests to verify wait for the next one;" in note for note in notes)
+    assert not any("a thing by" in note for note in notes)
+    (note,) = [it for it in plan(Peer(roster(MEMBERS, 0)), SetQuorum(2)).notes if "quorum changes" in it]
+    assert "from none to 2 of 3; open requests to verify are made again;" in note
     nameless = plan(Peer(HEAD), AddMember(address("carol"), W)).notes
     assert f"a thing by {address('carol')} needs 2 of 3" in nameless
 
@@ -547,3 +552,9 @@ def test_each_asset_is_looked_at_once_however_many_of_its_versions_are_verified(
     monkeypatch.setattr(rosters_change, "asset_view", counted)
     assert len(plan(peer, SetQuorum(1)).body.certificates) == 5
     assert looked_at == [ABOUT.asset]
+
+
+def test_what_has_ended_is_not_kept_also_before_it_is_swept() -> None:
+    peer = consensus()
+    assert plan(peer, SetQuorum(1)).body.certificates
+    assert not plan(peer, SetQuorum(1), t_ms=T0 + DAY).body.certificates

@@ -286,6 +286,7 @@ def test_content_is_inline_or_attached_by_its_size_alone() -> None:
         (bytes(CONTENT_INLINE_BYTES_MAX + 1), Reason.CONTENT_NOT_ATTACHED_RIGHT),
         ([bytes(32), CONTENT_INLINE_BYTES_MAX], Reason.CONTENT_NOT_ATTACHED_RIGHT),
         ([bytes(32), CONTENT_BYTES_MAX + 1], Reason.CONTENT_NOT_ATTACHED_RIGHT),
+        ([bytes(32), 0], Reason.CONTENT_NOT_ATTACHED_RIGHT),
         ([bytes(31), CONTENT_BYTES_MAX], Reason.BAD_FIELD),
         ([bytes(32), True], Reason.BAD_FIELD),
         ([bytes(32)], Reason.BAD_SHAPE),

@@ -83,6 +83,15 @@ def test_what_does_not_count_is_shown_with_the_reason() -> None:
     assert report.level is Trust.PARTIALLY_VERIFIED
 
 
+@pytest.mark.parametrize(
+    "said",
+    [w.verdict("v1", ABOUT, OURS), w.reject("v1", ABOUT, OURS), w.endorse("bob", ABOUT), w.verdict("v1", ABOUT, OTHER)],
+)
+def test_whatever_anybody_has_said_is_evidence_counting_or_not(said: Evidence) -> None:
+    assert judge(said).has_evidence
+    assert not judge().has_evidence
+
+
 def test_the_author_and_the_principals_are_barred_and_said_to_be() -> None:
     report = judge(w.verdict("v1", ABOUT, OURS), w.verdict("v2", ABOUT, OURS), principals=("v1",))
     assert report.barred == tuple(sorted((w.address("alice"), w.address("v1"))))
