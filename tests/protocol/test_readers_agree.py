@@ -17,6 +17,7 @@ from typing import Any, Final
 import cbor2
 import pytest
 from p2pmem_protocol import cbor
+from p2pmem_protocol.certificate_json import from_json
 from p2pmem_protocol.errors import RefusedError
 
 from scripts.vectors.targets import VECTORS, targets
@@ -25,7 +26,8 @@ from tests.node_tools import NodeTools
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
 READER: Final = sorted(Path(__file__).with_name("reader").glob("*.mjs"))
-# The others are words that people type, and certificates, where the order of checks is not that of their form.
+# The others are words that people type, and certificates, where the order of checks is not that of their form: of these
+# the form that people read is changed in one place at a time.
 NAMES: Final = (
     "cbor", "content", "item", "header", "members", "limits", "kept", "certificates", "greeting", "proof", "ask",
     "answer", "message", "round",
@@ -62,21 +64,20 @@ PIECES: Final = (
     "<<( ", "<http://dkg.io/ontology/owner>", "<http://dkg.io/ontology/own>", " ", ".", "\n", "\r", "\t",
 )  # fmt: skip
 
+WRITTEN: Final = (
+    "null", "true", "0", "1", "-0", "-1", "1.0", "1e0", "00", "+1", "NaN", "-Infinity", "4294967295", "4294967296",
+    "9007199254740993", "[]", "{}", "[null]", '""', '"x"', '"X!"', '"-0"', '"0x"', '"0x00"', '"\\ud800"',
+    f'"{"x" * 200}"', f'"{"x" * 1_001}"',
+)  # fmt: skip
+"""In place of a value of JSON."""
+
 
 def test_changed_bytes_are_read_alike_or_refused_alike(node_tools: NodeTools, tmp_path: Path) -> None:
     if not (node_tools.modules / "ethers").is_dir():
         pytest.skip("no ethers among the npm packages: run scripts/setup")
     cases = list(changed(random.Random(20_260_101)))
     ours = [code_of(targets()[name].read, data) for name, data in cases]
-    folder = tmp_path / "reader"
-    folder.mkdir()
-    written = tmp_path / "cases.json"
-    written.write_text(json.dumps([[name, "0x" + data.hex()] for name, data in cases]))
-    program = node_tools.lay_out(folder, *READER) / "judge.mjs"
-    command = [node_tools.program, str(program), str(VECTORS), str(written)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert ran.returncode == 0, ran.stderr
-    theirs: list[int] = json.loads(ran.stdout)
+    theirs = judged(node_tools, tmp_path, cases)
     differing = [
         (name, code, their, data.hex()[:400])
         for (name, data), code, their in zip(cases, ours, theirs, strict=True)
@@ -85,6 +86,47 @@ def test_changed_bytes_are_read_alike_or_refused_alike(node_tools: NodeTools, tm
     assert not differing, differing[:5]
     # A comparison of nothing but refusals would say little.
     assert sum(code == 0 for code in ours) > len(cases) // 20
+
+
+def test_a_certificate_in_json_with_one_other_value_has_one_reason(node_tools: NodeTools, tmp_path: Path) -> None:
+    if not (node_tools.modules / "ethers").is_dir():
+        pytest.skip("no ethers among the npm packages: run scripts/setup")
+    cases = [("certificate-json", text.encode()) for text in changed_certificates()]
+    ours = [code_of(lambda data: from_json(data.decode()).check(), data) for _, data in cases]
+    theirs = judged(node_tools, tmp_path, cases)
+    differing = [it for it in zip(ours, theirs, cases, strict=True) if it[0] != it[1]]
+    assert not differing, differing[:5]
+    assert len(set(ours)) >= 6
+
+
+def judged(node_tools: NodeTools, tmp_path: Path, cases: list[tuple[str, bytes]]) -> list[int]:
+    """What the reader in JavaScript says of each."""
+    folder = tmp_path / "reader"
+    folder.mkdir()
+    written = tmp_path / "cases.json"
+    written.write_text(json.dumps([[name, "0x" + data.hex()] for name, data in cases]))
+    program = node_tools.lay_out(folder, *READER) / "judge.mjs"
+    command = [node_tools.program, str(program), str(VECTORS), str(written)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert ran.returncode == 0, ran.stderr
+    codes: list[int] = json.loads(ran.stdout)
+    return codes
+
+
+def changed_certificates() -> Iterator[str]:
+    """The vector with one value at a time left out, or another one in its place."""
+    (good,) = targets()["certificate-json"].corpus
+    value: Any = json.loads(good)
+    for holder, place in list(_holders(value)):
+        old = holder[place]
+        for text in WRITTEN:
+            holder[place] = "another value"
+            yield json.dumps(value).replace('"another value"', text)
+        holder[place] = old
+        if isinstance(holder, dict):
+            del holder[place]
+            yield json.dumps(value)
+            holder[place] = old
 
 
 def code_of(read: Callable[[bytes], object], data: bytes) -> int:

@@ -5,6 +5,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { Refused, decode, getBytes } from "./base.mjs";
+import { fromJson, readCertificate } from "./certificates.mjs";
 import { checkContent } from "./content.mjs";
 import { readItem } from "./items.mjs";
 import { checkTogether, readHeader, readPart } from "./rosters.mjs";
@@ -20,7 +21,7 @@ const held = Array.from({ length: 500 }, (_, n) => [n, "0x" + n.toString(16).pad
 const READERS = {
   cbor: (data) => decode(data, 66560), content: checkContent, item: readItem, header: readHeader, members: part("members"), limits: part("limits"), kept: part("kept"),
   certificates: part("certificates"), greeting: talk.readGreeting, proof: talk.readProof, ask: talk.readAsk, answer: talk.readAnswer, message: talk.readMessage,
-  round: (data) => new talk.Round(held, false, 131072).answer(data),
+  "certificate-json": (data) => readCertificate(fromJson(Buffer.from(data).toString("utf8"))), round: (data) => new talk.Round(held, false, 131072).answer(data),
 };
 const codes = JSON.parse(readFileSync(cases, "utf8")).map(([name, bytes]) => {
   try {
