@@ -81,7 +81,10 @@ class Libp2pConnection:
             inbound_streams_max=limits.inbound_streams_per_peer_max,
         )
         self._streams: dict[int, Libp2pStream] = {}
+        self._left: dict[int, Libp2pStream] = {}
+        """Streams that the peer gave up, or that ended with the connection, and of which something is unread."""
         self.unread_bytes = 0
+        """Also when it has ended, until it is read or nobody can read it any more."""
         self._heard_at = self._came_s = self._quiet_s = trio.current_time()
         self._output_waits = trio.Event()
         self._room = trio.Event()
@@ -125,12 +128,11 @@ class Libp2pConnection:
             return
         self._why = why
         self._ending.set()
-        self._counters.unread_bytes -= self.unread_bytes
         self._session.go_away()
         self._output_waits.set()
         streams, self._streams = self._streams, {}
-        for stream in streams.values():
-            stream.peer_reset()
+        for stream_id, stream in streams.items():
+            self._peer_left(stream_id, stream)
         self._room.set()
 
     def drop(self, why: str) -> None:
@@ -149,7 +151,7 @@ class Libp2pConnection:
 
     def refuse_unread(self) -> None:
         """The same, and throw away what is unread: all connections hold too much together, and this one most of it."""
-        for stream in tuple(self._streams.values()):
+        for stream in (*self._streams.values(), *self._left.values()):
             stream.reset_now()
         self.refuse("unread-in-all", "has most of too much content that nobody reads")
 
@@ -172,6 +174,7 @@ class Libp2pConnection:
                 spoken = await multistream.propose(stream, protocol)
         except (StreamClosedError, multistream.NegotiationError):
             if self.ended:
+                stream.reset_now()
                 raise PeerUnreachableError(f"the connection to {self.peer} ended: {self._why}") from None
         except BaseException:
             stream.reset_now()
@@ -206,8 +209,7 @@ class Libp2pConnection:
 
     def dropped(self, size_bytes: int) -> None:
         self.unread_bytes -= size_bytes
-        if not self.ended:
-            self._counters.unread_bytes -= size_bytes
+        self._counters.unread_bytes -= size_bytes
 
     def end_stream(self, stream_id: int) -> None:
         self._session.end_stream(stream_id)
@@ -225,7 +227,13 @@ class Libp2pConnection:
 
     def _forget(self, stream_id: int) -> None:
         self._streams.pop(stream_id, None)
+        self._left.pop(stream_id, None)
         self._quiet_s = trio.current_time()
+
+    def _peer_left(self, stream_id: int, stream: Libp2pStream) -> None:
+        if stream.unread_bytes:
+            self._left[stream_id] = stream
+        stream.peer_reset()
 
     def _kick(self) -> None:
         if self._session.output_bytes:
@@ -295,7 +303,7 @@ class Libp2pConnection:
                 stream_or_none.window_opened()
             case StreamReset():
                 self._forget(event.stream_id)
-                stream_or_none.peer_reset()
+                self._peer_left(event.stream_id, stream_or_none)
 
     async def _write(self) -> None:
         try:

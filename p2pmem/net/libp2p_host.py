@@ -108,6 +108,8 @@ class Libp2pNetwork(NetworkBase[Libp2pConnection]):
         self._work = Allowance(self.limits.work_per_address_per_minute, self.limits.accounted_addresses_max)
         self._work_of_graphs = Allowance(self.limits.work_per_graph_per_minute, self.limits.accounted_addresses_max)
         self._serving: Counter[PeerId] = Counter()
+        self._left: list[Libp2pConnection] = []
+        """Connections that have ended while something of them was unread; looked through when the next one ends."""
         self._nursery: trio.Nursery | None = None
         self._closed = False
         self._entered: AbstractAsyncContextManager[Libp2pNetwork] | None = None
@@ -385,14 +387,24 @@ class Libp2pNetwork(NetworkBase[Libp2pConnection]):
         return may and (standing is None or self._work_of_graphs.take_of_one(now_s, standing.graphs, work))
 
     def _end_with_most_unread(self) -> None:
-        """Of strangers while they hold more than is for them, as with places (`room.py`): else members, whom anybody's
-        graph may list, would end whoever has just come with a byte unread."""
+        """First what those left who have gone: nobody who is here goes for it. Then of strangers while they hold more
+        than is for them, as with places (`room.py`): else members, whom anybody's graph may list, would end whoever has
+        just come with a byte unread."""
+        left = (connection for connection in self._left if connection.unread_bytes)
+        for gone in sorted(left, key=lambda it: it.unread_bytes, reverse=True):
+            gone.refuse_unread()
+            if self.counters.unread_bytes <= self.limits.unread_max_bytes:
+                return
         holding = [connection for connection in self.all_connections() if connection.unread_bytes]
         strangers = [connection for connection in holding if self._standing_of(connection.peer) is None]
         if sum(it.unread_bytes for it in strangers) * STRANGERS_PART > self.limits.unread_max_bytes:
             holding = strangers
         if holding:
             max(holding, key=lambda it: it.unread_bytes).refuse_unread()
+
+    def _went(self, connection: Libp2pConnection, why: str) -> None:
+        super()._went(connection, why)
+        self._left = [it for it in {*self._left, connection} if it.unread_bytes]
 
     async def _run_connection(self, connection: Libp2pConnection) -> None:
         try:

@@ -96,7 +96,7 @@ class NetworkLimits:
     """Agreeing on the protocol of a stream, on either side."""
     gone_stream_timeout_s: float = 30.0
     """How long the handler of a stream may go on once the stream has gone, whoever ended it or its connection. What
-    had arrived before can be read meanwhile."""
+    had arrived before can be read meanwhile, unless it is too much (`unread_max_bytes`)."""
     inbound_streams_per_peer_max: int = 64
     """Streams of one peer that we serve at once, each until its handler has returned; one more is reset."""
     window_bytes: int = 256 * 1024
@@ -105,8 +105,9 @@ class NetworkLimits:
     """What one peer may have sent in all streams that nobody here has read yet, or half of a frame; more closes the
     connection."""
     unread_max_bytes: int = 256 * 1024 * 1024
-    """The same of all peers together. Of more, the connection ends that has most of it, of a stranger while strangers
-    have more than an eighth, and what is unread of it is thrown away."""
+    """The same of all peers together, also of those who have gone. Of more, what these left is thrown away first; then
+    the connection ends that has most of it, of a stranger while strangers have more than an eighth, and what is unread
+    of it is thrown away."""
     stalled_write_timeout_s: float = 30.0
     """A connection that takes no byte for so long, while we have some to send, is closed."""
     silent_timeout_s: float = 30.0

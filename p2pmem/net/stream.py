@@ -69,7 +69,7 @@ class Libp2pStream(StreamBase):
 
     @property
     def unread_bytes(self) -> int:
-        return len(self._buffer)
+        return len(self._buffer) + self._kept_bytes
 
     def agreed(self, protocol: str) -> None:
         """The protocol stands; from now on bytes are the application's."""
@@ -169,9 +169,9 @@ class Libp2pStream(StreamBase):
         await self.send_all(data)
 
     def _drop_buffer(self) -> None:
-        self._connection.dropped(len(self._buffer) + self._kept_bytes)
+        self._connection.dropped(self.unread_bytes)
         self._kept_bytes = 0
-        self._buffer.clear()
+        self._buffer = bytearray()  # `clear` keeps a piece in place: as much does not fit there again
         self._gone_at(trio.current_time())
         self.notify()
 

@@ -5,18 +5,24 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+from pathlib import Path
+from typing import Final
 
+import pytest
 import trio
 
 from p2pmem.net.framing import FrameReader, encode_frames
+from p2pmem.net.libp2p_host import Libp2pNetwork
 from p2pmem.net.seam import NetworkLimits, Standing, Stream, StreamClosedError
-from p2pmem.net.secure import Identity
+from p2pmem.net.secure import Identity, SecureChannel
 from p2pmem.net.wire import WireError
 from p2pmem.net.yamux import INITIAL_WINDOW_BYTES
-from tests.attacks.raw import ACK, DATA, PING, SYN, WINDOW, frame, negotiate
+from tests.attacks.raw import ACK, DATA, PING, RST, SYN, WINDOW, frame, negotiate
 
 from .attacker import assert_serves, hold, read_until, secured, until_closed, victim, write_until_closed
 from .helpers import until
+
+STATM: Final = Path("/proc/self/statm")
 
 
 async def test_content_beyond_the_window_ends_the_connection_before_it_is_held() -> None:
@@ -90,7 +96,7 @@ async def test_so_many_bytes_of_all_peers_may_be_unread_and_of_more_who_has_most
 async def test_members_who_leave_much_unread_do_not_end_a_stranger_who_has_little() -> None:
     ours = [Identity(os.urandom(32)) for _ in range(3)]
     members = {identity.peer_id for identity in ours}
-    async with victim(NetworkLimits(unread_max_bytes=600_000)) as network:
+    async with victim(NetworkLimits(unread_max_bytes=600_000, gone_stream_timeout_s=0.2)) as network:
         network.set_handler("/hold/1", hold)
         network.set_standing(lambda peer: Standing("member", frozenset({b"graph"})) if peer in members else None)
         channels = [await secured(network, identity) for identity in ours]
@@ -107,7 +113,96 @@ async def test_members_who_leave_much_unread_do_not_end_a_stranger_who_has_littl
         for channel in (*channels, stranger):
             channel.wire.close()
         await until(lambda: not network.connected())
+        await until(lambda: network.counters.unread_bytes == 0)
+
+
+async def test_what_those_left_who_have_gone_counts_and_is_thrown_away_before_anybody_who_is_here_goes() -> None:
+    may_read, read = trio.Event(), list[object]()
+
+    async def read_later(stream: Stream) -> None:
+        await may_read.wait()
+        try:
+            read.append(len(await stream.receive_some(300_000)))
+        except StreamClosedError as error:
+            read.append(type(error))
+
+    async with victim(NetworkLimits(unread_max_bytes=600_000)) as network:
+        network.set_handler("/hold/1", read_later)
+        here = await secured(network)
+        await _leave_unread(here, 1, 250_000)
+        for size_bytes in (150_000, 160_000):
+            channel = await secured(network)
+            await _leave_unread(channel, 1, size_bytes)
+            channel.wire.close()
+            await until(lambda: len(network.connected()) == 1)
+        assert network.counters.unread_bytes == 560_000
+        await _leave_unread(here, 3, 40_000)
+        assert network.statistics().refused == {}
+        await here.write(frame(DATA, 0, 3, 1, b"x"))
+        await until(lambda: network.counters.unread_bytes == 440_001)
+        assert network.statistics().refused == {"unread-in-all": 1}
+        may_read.set()
+        await until(lambda: network.counters.unread_bytes == 0)
+        assert sorted(map(str, read)) == sorted(map(str, (250_000, 40_001, 150_000, StreamClosedError)))
+        assert len(network.connected()) == 1
+        here.wire.close()
+
+
+async def test_what_is_unread_in_streams_that_a_peer_gave_up_is_thrown_away_with_its_connection() -> None:
+    may_read, read = trio.Event(), list[type]()
+
+    async def read_later(stream: Stream) -> None:
+        await may_read.wait()
+        try:
+            await stream.receive_some()
+        except StreamClosedError as error:
+            read.append(type(error))
+
+    async with victim(NetworkLimits(unread_max_bytes=300_000)) as network:
+        network.set_handler("/hold/1", read_later)
+        channel = await secured(network)
+        await _leave_unread(channel, 1, 200_000)
+        await channel.write(frame(WINDOW, RST, 1, 0))
+        await _leave_unread(channel, 3, 100_000)
+        assert network.counters.unread_bytes == 300_000
+        await channel.write(frame(DATA, 0, 3, 1, b"x"))
+        await until_closed(channel.wire)
         assert network.counters.unread_bytes == 0
+        may_read.set()
+        await until(lambda: read == [StreamClosedError] * 2)
+
+
+@pytest.mark.skipif(not STATM.exists(), reason="says how much memory a process has")
+async def test_whoever_comes_and_goes_and_leaves_content_unread_makes_no_memory_grow() -> None:
+    async with victim(NetworkLimits(unread_max_bytes=4_000_000)) as network:
+        network.set_handler("/hold/1", hold)
+        for _ in range(3):
+            await _come_and_go(network)
+        before_bytes = _memory_bytes()
+        for _ in range(12):
+            await _come_and_go(network)
+        assert _memory_bytes() - before_bytes < 25_000_000
+        assert network.counters.unread_bytes <= 4_000_000
+
+
+async def _come_and_go(network: Libp2pNetwork) -> None:
+    channel = await secured(network)
+    for stream_id in range(1, 33, 2):
+        await _leave_unread(channel, stream_id, 240_000)
+    channel.wire.close()
+    await until(lambda: not network.connected())
+
+
+async def _leave_unread(channel: SecureChannel, stream_id: int, size_bytes: int) -> None:
+    await channel.write(negotiate(stream_id, "/hold/1"))
+    await read_until(channel, b"/hold/1")
+    await channel.write(frame(DATA, 0, stream_id, size_bytes, bytes(size_bytes)))
+    await channel.write(frame(PING, SYN, 0, 7))
+    await read_until(channel, frame(PING, ACK, 0, 7))
+
+
+def _memory_bytes() -> int:
+    return int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 async def test_half_a_frame_is_unread_until_the_rest_of_it_comes() -> None:
