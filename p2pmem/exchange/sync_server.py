@@ -43,7 +43,7 @@ from p2pmem_protocol.roster import HEADER_BYTES_MAX
 
 from p2pmem.exchange.allowance import Allowances
 from p2pmem.exchange.holdings import Holdings
-from p2pmem.net.framing import FrameReader, send_frames
+from p2pmem.net.framing import FrameReader, encode_frames, send_frames
 from p2pmem.net.limits import PeerLimits
 from p2pmem.net.pace import Pace
 from p2pmem.net.room import origin_of_address
@@ -128,12 +128,12 @@ class SyncServer:
                 if not await self._may_ask(stream.peer, message):
                     await _say_too_many(stream)
                     return
-                for answer in self._answer(stream.peer, message, talk):
-                    frame = frames.encode(answer)
-                    if not self._may_hear(stream.peer, len(frame)):
+                # For who does not read, bytes are held as they go out, and nothing that they were made of.
+                for said in map(_said, self._answer(stream.peer, message, talk)):
+                    if not self._may_hear(stream.peer, len(said)):
                         await _say_too_many(stream)
                         return
-                    await send_frames(stream, frame)
+                    await stream.send_all(said)
         except RefusedError as error:
             self._penalise(stream.peer, error)
         except StreamClosedError:
@@ -160,32 +160,34 @@ class SyncServer:
     def _where(self, peer: PeerId) -> str:
         return origin_of_address(self._address_of(peer)).wide
 
-    def _answer(self, peer: PeerId, message: Message, talk: _Talk) -> Iterable[Message]:
-        """One message, or some: these are made when they are sent."""
+    def _answer(self, peer: PeerId, message: Message, talk: _Talk) -> Iterator[Message]:
+        """One message, or some: each is made when it is sent."""
         match message:
             case Heads():
-                return [self._heads(peer, message)]
-            case RoundMessage():
-                if talk.round is None or not self._may_read(peer, GraphId(talk.round.graph)):
-                    return [_NO]
-                return [self._round(talk.round, talk.responder, message.message)]
+                yield self._heads(peer, message)
+                return
+            case RoundMessage() if talk.round is not None and self._may_read(peer, GraphId(talk.round.graph)):
+                yield self._round(talk.round, talk.responder, message.message)
+                return
         graph = getattr(message, "graph", None)
         if graph is None or not self._may_read(peer, GraphId(graph)):
-            return [_NO]
+            yield _NO
+            return
         match message:
             case RoundOpen():
-                return [self._open(message, talk)]
+                yield self._open(message, talk)
             case Fetch():
-                return self._envelopes(peer, message)
+                yield from self._envelopes(peer, message)
             case FetchPart():
-                return [self._part(message)]
+                yield self._part(message)
             case AskHeaders():
-                return self._headers(message)
+                yield from self._headers(message)
             case Peers() if GraphId(graph) in self._shared_with(peer):
-                return [Peers(graph, self._peers(peer, message)[:ADDRESSES_MAX])]
+                yield Peers(graph, self._peers(peer, message)[:ADDRESSES_MAX])
             case Peers():
-                return [_NO]
-        return [NotGiven(int(Reason.NOT_SPOKEN))]
+                yield _NO
+            case _:
+                yield NotGiven(int(Reason.NOT_SPOKEN))
 
     def _heads(self, peer: PeerId, theirs: Heads) -> Heads:
         ours: list[GraphState] = []
@@ -232,8 +234,9 @@ class SyncServer:
                 yield _NO
                 return
             # What has left the set meanwhile is left out; that there is more is never said beside nothing.
-            if found := self._holdings.raw(graph, ids):
-                yield Envelopes(tuple(found), more=True)
+            found = [Envelopes(tuple(self._holdings.raw(graph, ids)), more=True)]
+            if found[0].envelopes:
+                yield found.pop()
         yield Envelopes(tuple(self._holdings.raw(graph, last))) if self._may_read(peer, graph) else _NO
 
     def _part(self, asked: FetchPart) -> Message:
@@ -257,6 +260,10 @@ class SyncServer:
 def _work_of(message: Message) -> int:
     """How many requests it counts as. SQLite goes through an attachment from its beginning to find a piece of it."""
     return 1 + message.offset // FOUND_BYTES if isinstance(message, FetchPart) and not message.is_roster else 1
+
+
+def _said(answer: Message) -> bytes:
+    return encode_frames([frames.encode(answer)])
 
 
 async def _say_too_many(stream: Stream) -> None:

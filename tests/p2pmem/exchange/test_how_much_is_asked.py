@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import pytest
 import trio
+import trio.testing
 from p2pmem_devnet.cluster import Cluster
 from p2pmem_devnet.cluster_node import ClusterNode
 from p2pmem_protocol import frames
@@ -18,7 +19,7 @@ from p2pmem_protocol.names import GraphId
 from p2pmem.exchange.sync_server import FOUND_BYTES, ROOM_BYTES
 from p2pmem.net.framing import FrameReader, encode_frames
 from p2pmem.net.limits import PeerLimits
-from p2pmem.net.seam import Stream
+from p2pmem.net.seam import PeerId, Stream
 from tests.devnet.asking import dial, raw_peers
 
 QUESTION = frames.encode(Heads(0))
@@ -179,6 +180,50 @@ async def test_of_a_long_answer_no_more_is_held_than_a_message_for_who_does_not_
     assert sum(read) == 24
     assert [it.more for it in heard if isinstance(it, Envelopes)] == [True] * 5 + [False]
     assert sum(len(it.envelopes) for it in heard if isinstance(it, Envelopes)) == 24
+
+
+class Deaf:
+    """A stream on which a question came, and nobody reads the answer."""
+
+    peer = PeerId("stranger")
+    protocol = SYNC_PROTOCOL
+
+    def __init__(self, question: frames.Message) -> None:
+        self._said = encode_frames([frames.encode(question)])
+
+    async def receive_some(self, max_bytes: int) -> bytes:
+        said, self._said = self._said, b""
+        return said
+
+    def keep(self, size_bytes: int) -> None:
+        pass
+
+    async def send_all(self, data: bytes) -> None:
+        await trio.sleep_forever()
+
+
+@pytest.mark.parametrize("is_part", [False, True])
+@pytest.mark.cluster(n=1, access="open")
+async def test_what_waits_to_be_read_is_held_once(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, is_part: bool
+) -> None:
+    (ada,) = cluster.nodes
+    server, size_bytes = ada.inside.exchange.server, PART_BYTES_MAX // 4
+    monkeypatch.setattr(server._holdings, "sizes", lambda graph, ids: [(it, size_bytes) for it in ids])
+    monkeypatch.setattr(server._holdings, "raw", lambda graph, ids: [bytes(size_bytes) for _ in ids[:4]])
+    monkeypatch.setattr(server._holdings, "attachment_piece", lambda *asked: (PART_BYTES_MAX, bytes(PART_BYTES_MAX)))
+    ids = tuple(bytes([n]) * 32 for n in range(40))
+    stream = Deaf(FetchPart(ada.graph.id, bytes(32)) if is_part else Fetch(ada.graph.id, ids))
+    async with trio.open_nursery() as nursery:
+        tracemalloc.start()
+        try:
+            nursery.start_soon(server.serve, stream)
+            await trio.testing.wait_all_tasks_blocked()
+            held_bytes = tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+            nursery.cancel_scope.cancel()
+    assert PART_BYTES_MAX < held_bytes < 2 * PART_BYTES_MAX
 
 
 @pytest.mark.cluster(n=1, access="open", limits=PeerLimits(reader_bytes_max=2 * ROOM_BYTES))
