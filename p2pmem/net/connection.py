@@ -57,11 +57,11 @@ class Libp2pConnection:
         limits: NetworkLimits,
         counters: Counters,
         on_stream: Callable[[Libp2pStream], None],
-        may_work: Callable[[Libp2pConnection, int], bool],
+        why_no_work: Callable[[Libp2pConnection, int], str | None],
         on_full: Callable[[], None],
     ) -> None:
-        """`may_work` is asked whether the peer may make so much work more (`YamuxSession.take_work`); `on_full` is told
-        when all connections together hold too much that is unread."""
+        """`why_no_work` is asked whether the peer may make so much work more (`YamuxSession.take_work`), and names the
+        limit that it would break; `on_full` is told when all connections together hold too much that is unread."""
         self.peer = channel.peer
         self.address = address
         self.inbound = origin is not None
@@ -73,7 +73,7 @@ class Libp2pConnection:
         self._limits = limits
         self._counters = counters
         self._on_stream = on_stream
-        self._may_work, self._on_full = may_work, on_full
+        self._why_no_work, self._on_full = why_no_work, on_full
         self._work = 0
         self._session = YamuxSession(
             client=not self.inbound,
@@ -262,8 +262,8 @@ class Libp2pConnection:
                 self._take(event)
             self._work += self._session.take_work() + self._channel.take_work()
             if self._work >= WORK_AT_ONCE:
-                if not self._may_work(self, self._work):
-                    self.refuse("work", "more small frames or streams than it may send")
+                if (limit := self._why_no_work(self, self._work)) is not None:
+                    self.refuse(limit, "more small frames or streams than it may send")
                     return
                 self._work = 0
             if self.unread_bytes > self._limits.unread_per_connection_max_bytes:

@@ -375,16 +375,20 @@ class Libp2pNetwork(NetworkBase[Libp2pConnection]):
             limits=self.limits,
             counters=self.counters,
             on_stream=self._serve,
-            may_work=self._may_work,
+            why_no_work=self._why_no_work,
             on_full=self._end_with_most_unread,
         )
         self._came(connection)
         self._nursery.start_soon(self._run_connection, connection)
 
-    def _may_work(self, connection: Libp2pConnection, work: int) -> bool:
+    def _why_no_work(self, connection: Libp2pConnection, work: int) -> str | None:
+        """The account of a graph may be used up by others than this peer: its name is one that bans nobody."""
         now_s, standing = trio.current_time(), self._standing_of(connection.peer)
-        may = self._work.take(now_s, self.account_of(connection.peer), work)
-        return may and (standing is None or self._work_of_graphs.take_of_one(now_s, standing.graphs, work))
+        if not self._work.take(now_s, self.account_of(connection.peer), work):
+            return "work"
+        if standing is not None and not self._work_of_graphs.take_of_one(now_s, standing.graphs, work):
+            return "graph-work"
+        return None
 
     def _end_with_most_unread(self) -> None:
         """First what those left who have gone: nobody who is here goes for it. Then of strangers while they hold more
