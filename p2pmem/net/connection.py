@@ -81,7 +81,7 @@ class Libp2pConnection:
             inbound_streams_max=limits.inbound_streams_per_peer_max,
         )
         self._streams: dict[int, Libp2pStream] = {}
-        self._left: dict[int, Libp2pStream] = {}
+        self._left: list[Libp2pStream] = []
         """Streams that the peer gave up, or that ended with the connection, and of which something is unread."""
         self.unread_bytes = 0
         """Also when it has ended, until it is read or nobody can read it any more."""
@@ -131,8 +131,8 @@ class Libp2pConnection:
         self._session.go_away()
         self._output_waits.set()
         streams, self._streams = self._streams, {}
-        for stream_id, stream in streams.items():
-            self._peer_left(stream_id, stream)
+        for stream in streams.values():
+            self._peer_left(stream)
         self._room.set()
 
     def drop(self, why: str) -> None:
@@ -151,7 +151,7 @@ class Libp2pConnection:
 
     def refuse_unread(self) -> None:
         """The same, and throw away what is unread: all connections hold too much together, and this one most of it."""
-        for stream in (*self._streams.values(), *self._left.values()):
+        for stream in (*self._streams.values(), *self._left):
             stream.reset_now()
         self.refuse("unread-in-all", "has most of too much content that nobody reads")
 
@@ -227,12 +227,10 @@ class Libp2pConnection:
 
     def _forget(self, stream_id: int) -> None:
         self._streams.pop(stream_id, None)
-        self._left.pop(stream_id, None)
         self._quiet_s = trio.current_time()
 
-    def _peer_left(self, stream_id: int, stream: Libp2pStream) -> None:
-        if stream.unread_bytes:
-            self._left[stream_id] = stream
+    def _peer_left(self, stream: Libp2pStream) -> None:
+        self._left = [it for it in (*self._left, stream) if it.unread_bytes]
         stream.peer_reset()
 
     def _kick(self) -> None:
@@ -279,6 +277,8 @@ class Libp2pConnection:
 
     def _take(self, event: Event) -> None:
         if isinstance(event, StreamOpened):
+            if (before := self._streams.get(event.stream_id)) is not None:
+                self._peer_left(before)  # both sides had ended it, and its handler goes on
             stream = Libp2pStream(self, event.stream_id, "")
             self._streams[event.stream_id] = stream
             self._on_stream(stream)
@@ -303,7 +303,7 @@ class Libp2pConnection:
                 stream_or_none.window_opened()
             case StreamReset():
                 self._forget(event.stream_id)
-                self._peer_left(event.stream_id, stream_or_none)
+                self._peer_left(stream_or_none)
 
     async def _write(self) -> None:
         try:

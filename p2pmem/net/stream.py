@@ -108,7 +108,10 @@ class Libp2pStream(StreamBase):
             del self._buffer[:max_bytes]
             if self._counted:
                 self._connection.traffic.stream_received_bytes += len(data)
-            self._connection.released(self._id, len(data))
+            if self._reset:
+                self._connection.dropped(len(data))
+            else:
+                self._connection.released(self._id, len(data))
             return data
 
     def keep(self, size_bytes: int) -> None:
@@ -120,19 +123,22 @@ class Libp2pStream(StreamBase):
         await trio.lowlevel.checkpoint()
         if not self._write_ended:
             self._write_ended = True
-            self._connection.end_stream(self._id)
+            if not self._reset:
+                self._connection.end_stream(self._id)
             self.notify()
 
     def close_now(self) -> None:
         if not self._closed:
             self._closed = self._write_ended = True
-            self._connection.close_stream(self._id)
+            if not self._reset:
+                self._connection.close_stream(self._id)
             self._drop_buffer()
 
     def reset_now(self) -> None:
         if not self._closed:
             self._closed = self._write_ended = True
-            self._connection.reset_stream(self._id)
+            if not self._reset:
+                self._connection.reset_stream(self._id)
             self._drop_buffer()
 
     # What the peer does
@@ -149,7 +155,8 @@ class Libp2pStream(StreamBase):
         self.notify()
 
     def peer_reset(self) -> None:
-        """The peer gave the stream up, or its connection ended. What has arrived can still be read."""
+        """The peer gave the stream up, or its connection ended. What has arrived can still be read. From now on its
+        number may be another stream's, so nothing that is done with this one touches the connection's streams."""
         self._reset = True
         self._gone_at(trio.current_time())
         self.notify()

@@ -13,7 +13,7 @@ from p2pmem.net.libp2p_host import Libp2pNetwork
 from p2pmem.net.seam import NetworkLimits, NotSpokenError, Stream, StreamClosedError
 from tests.attacks.raw import ACK, DATA, FIN, RST, SYN, WINDOW, frame, negotiate
 
-from .attacker import assert_serves, hold, secured, until_closed, victim, write_until_closed
+from .attacker import assert_serves, hold, read_until, secured, until_closed, victim, write_until_closed
 from .helpers import until
 
 
@@ -129,3 +129,29 @@ async def test_protocols_nobody_asked_for_are_not_served(protocol: str) -> None:
         peer = await other.connect(network.addresses()[0], expected=None)
         with pytest.raises(NotSpokenError):
             await other.open_stream(peer, protocol)
+
+
+@pytest.mark.parametrize("end", [RST, FIN])
+async def test_a_stream_under_the_number_of_one_that_has_gone_is_another_stream(end: int) -> None:
+    may_end = trio.Event()
+
+    async def linger(stream: Stream) -> None:
+        await stream.close_write()
+        await may_end.wait()
+
+    async with victim() as network:
+        network.set_handler("/linger/1", linger)
+        channel = await secured(network)
+        await channel.write(negotiate(1, "/linger/1"))
+        await read_until(channel, frame(WINDOW, FIN, 1, 0))
+        await channel.write(frame(WINDOW, end, 1, 0) + negotiate(1, "/echo/1"))
+        await read_until(channel, b"/echo/1")
+        may_end.set()
+        (peer,) = network.connected()
+        await until(lambda: network.statistics().peers[peer].inbound_streams == 1)
+        await channel.write(frame(DATA, 0, 1, 5, b"still"))
+        with trio.fail_after(10):
+            await read_until(channel, b"still")
+        channel.wire.close()
+        await until(lambda: not network.connected())
+        await until(lambda: not network._serving)
