@@ -7,7 +7,6 @@ import os
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
-from math import inf
 from typing import Any, TypeVar, overload
 from weakref import WeakValueDictionary
 
@@ -23,9 +22,9 @@ from .errors import (
     ClosedError,
     EndedError,
     MisuseError,
-    OutsideError,
     UnknownKindError,
 )
+from .forgetting import Forgetting
 from .handlers import ErrorClass, Handler, RetryPolicy, classify, make_handler
 from .ids import new_id
 from .job import Job, Submission, Watch
@@ -44,8 +43,6 @@ T = TypeVar("T")
 
 NO_RESULT: object = object()  # what is given where a person knows that a job succeeded, and nothing more
 STOP_S = 5.0  # how long what was told to stop may take to do so
-_SWEEP_BATCH = 500
-_LOOKED_AT_LEAST_EVERY_S = 3_600.0
 _MAY_BE_RETRIED = frozenset({State.FAILED, State.CANCELLED})
 
 
@@ -69,15 +66,9 @@ class Queue:
         clock_is_right: Callable[[], bool] = lambda: True,
     ) -> None:
         self.clock = clock or SystemClock()
-        self._clock_is_right = clock_is_right
         self._database = database
         self._random_bytes = random_bytes
         self._limits = limits or QueueLimits()
-        self._retention = retention or Retention()
-        self._look_from_ms = self._look_at_count = 0
-        """There is nothing to forget before this time, as long as fewer jobs have ended than this."""
-        self._looked_s = -inf
-        """When that was found, by the event loop's time: the wall clock may be set back by years."""
         self._crash_point = crash_point or database.crash_point
         self._handlers: dict[str, Handler[Any, Any]] = {}
         self._dispatcher: Dispatcher | None = None
@@ -86,6 +77,14 @@ class Queue:
         self._changed = Signal()
         self._signals = Signals()  # of every change of a job
         self._ends = Signals()  # of those after which it may have ended
+        self._forgetting = Forgetting(
+            database,
+            lambda: self.clock.now_ms(),
+            retention or Retention(),
+            clock_is_right,
+            self._ended_here,
+            self._signals.notify_all,  # who still watches one of them is told that it is gone
+        )
         self._handles: WeakValueDictionary[str, Job[Any]] = WeakValueDictionary()
         self._submitted_count = 0
 
@@ -148,7 +147,7 @@ class Queue:
             drained = False
             try:
                 nursery.start_soon(dispatcher.dispatch, nursery)
-                nursery.start_soon(self._sweep_now_and_then)
+                nursery.start_soon(self._forgetting.sweep_now_and_then)
                 yield self
                 await dispatcher.drain(drain_s, stop_s)
                 drained = True
@@ -494,54 +493,11 @@ class Queue:
 
     async def sweep(self) -> int:
         """Forgets ended jobs by the retention; returns how many. The queue does it by itself now and then."""
-        keep = self._retention
-        before_ms = keep.before_ms(self.clock.now_ms())
-        forgotten = 0
-        # Mostly there is nothing to forget, and a look costs less than a transaction.
-        if not self._database.read(lambda c: recovery.to_forget(c, before_ms, keep.ended_jobs, 1)):
-            self._nothing_to_forget()
-            await trio.lowlevel.checkpoint()
-            return 0
-        while True:
-            gone = await self._database.write(lambda c: recovery.sweep(c, before_ms, keep.ended_jobs, _SWEEP_BATCH))
-            forgotten += gone
-            if gone < _SWEEP_BATCH:
-                break
-        if forgotten:
-            self._signals.notify_all()  # who still watches one of them is told that it is gone
-        return forgotten
-
-    def _nothing_to_forget(self) -> None:
-        """A look has found nothing: note how long that stays so, if not many more jobs end."""
-        oldest_ms, ended = self._database.read(recovery.oldest_ended)
-        now_ms = self.clock.now_ms()
-        first_ms = now_ms if oldest_ms is None else min(oldest_ms, now_ms)
-        kept_ms = now_ms - max(self._retention.before_ms(now_ms).values())
-        self._look_from_ms = first_ms + kept_ms
-        self._looked_s = trio.current_time()
-        self._look_at_count = self._ended_here() + self._retention.ended_jobs - ended
+        return await self._forgetting.sweep()
 
     def _ended_here(self) -> int:
         """How many jobs have ended since the start."""
         return self._dispatcher.ended_count if self._dispatcher is not None else 0
-
-    def _may_forget(self) -> bool:
-        """Whether there may be something to forget by now."""
-        return (
-            self.clock.now_ms() >= self._look_from_ms
-            or self._ended_here() >= self._look_at_count
-            or trio.current_time() - self._looked_s >= _LOOKED_AT_LEAST_EVERY_S
-        )
-
-    async def _sweep_now_and_then(self) -> None:
-        while True:
-            await trio.sleep(self._retention.sweep_every_s)
-            if not self._may_forget() or not self._clock_is_right():
-                continue
-            try:
-                await self.sweep()
-            except OutsideError as error:
-                log.error("queue.sweep_failed", extra={"error": str(error)})
 
     # Telling
 
