@@ -135,7 +135,7 @@ class Watch:
         self._after = after
         self._page: list[Event] = []
         self._told: Progress | None = None
-        self._waits_for = ""
+        self._waits_for: str | None = ""  # as far as it is told; None when it does not wait
         self._ended = False
 
     def __aiter__(self) -> Watch:
@@ -173,7 +173,7 @@ class Watch:
         if self._page:
             event = self._page.pop()
             self._after = event.number
-            self._waits_for = event.reason
+            self._waits_for = event.reason if event.state is State.WAITING else None
             self._ended = self._job_id is not None and event.state in FINAL
             return event
         return self._next_of_run()
@@ -195,7 +195,7 @@ class Watch:
             return None
         job = run.claimed
         now_ms = self._queue.clock.now_ms()
-        if run.detail and run.detail != self._waits_for:
+        if self._waits_for is not None and run.detail and run.detail != self._waits_for:
             self._waits_for = run.detail
             return Event(self._after, job.id, job.kind, now_ms, job.attempt, State.WAITING, run.detail)
         if run.progress is None or run.progress == self._told:

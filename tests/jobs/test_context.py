@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
 from p2pmem_jobs import (
     Context,
+    InlineBlocking,
     JobFailedError,
     MisuseError,
     PermanentError,
@@ -18,7 +22,9 @@ from p2pmem_jobs import (
     Signal,
     State,
     TransientError,
+    TrioClock,
     WaitedTooLongError,
+    open_database,
 )
 from trio.testing import MockClock
 
@@ -288,6 +294,41 @@ async def test_who_watches_is_told_what_a_job_waits_for_by_now(rig: Rig, autojum
     ended = [("running", ""), ("succeeded", "")]
     assert seen == [*begun, ("running", ""), ("waiting", "2 of 4"), ("waiting", "3 of 4"), *ended]
     assert late == [("waiting", "3 of 4"), *ended]
+
+
+class HeldUp(InlineBlocking):
+    """What is committed is on disk a while before anybody is told."""
+
+    by_s = 0.0
+
+    async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
+        result = await super().run(fn, *args)
+        await trio.sleep(self.by_s)
+        return result
+
+
+async def test_who_watches_is_not_told_of_a_wait_after_its_end(tmp_path: Path, autojump_clock: MockClock) -> None:
+    disk, signal, came = HeldUp(), Signal(), 0
+    async with open_database(tmp_path / "jobs.db", blocking=disk) as database:
+        queue = Queue(database, clock=TrioClock(START_MS))
+
+        @queue.handler("wait", version=1)
+        async def wait(context: Context, args: Add) -> None:
+            await context.wait_until("two", lambda: came >= 2, on=signal, detail=lambda: f"{came} of 2")
+
+        async with queue.run():
+            job = await queue.submit("wait", Add(1, 2))
+            await trio.sleep(2)
+            came += 1
+            signal.notify()
+            await trio.sleep(2)
+            disk.by_s = 1.0
+            came += 1
+            signal.notify()
+            await trio.sleep(0.5)  # it runs again, by the file
+            seen = [(event.state.value, event.reason) async for event in queue.watch(job.id)]
+    begun = [("queued", "submitted"), ("running", ""), ("waiting", "0 of 2")]
+    assert seen == [*begun, ("running", ""), ("succeeded", "")]
 
 
 async def test_the_end_of_a_wait_is_stored_in_the_transaction_in_which_it_begins(
