@@ -91,8 +91,10 @@ def list_jobs(
 def events_after(
     connection: sqlite3.Connection, number: int, job_id: str | None, kind: str | None, limit: int = 100
 ) -> list[Event]:
-    """The next changes after one, oldest first."""
-    of_job = "" if job_id is None else " AND job_event.job = (SELECT seq FROM job WHERE id = ?)"
+    """The next changes after one, oldest first. Among those of all jobs one whose state cannot be read is left out; who
+    reads of that job is told that it is damaged."""
+    readable_only = f" AND job_event.state IN {in_states(State)}"
+    of_job = readable_only if job_id is None else " AND job_event.job = (SELECT seq FROM job WHERE id = ?)"
     of_kind = "" if kind is None else " AND kind = ?"
     with leniently(connection):
         rows = connection.execute(
