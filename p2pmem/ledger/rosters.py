@@ -27,13 +27,6 @@ class Rosters:
         self._ledger = ledger
         self._admission = admission
 
-    async def take_part(self, name: GraphName) -> LedgerGraph:
-        """Take part in a graph; nothing can be judged in it before a roster is held."""
-        now_ms = self._ledger.clock.now_ms()
-        graph = self._ledger.track(name, now_ms)
-        await self._ledger.database.write(lambda connection: self._ledger.join_rows(connection, graph))
-        return graph
-
     async def add_headers(self, graph_id: GraphId, headers: Sequence[SignedHeader]) -> None:
         """Take in headers that follow from those held. Raises `RefusedError` for one that is wrong for everybody."""
         graph = self._ledger.graph(graph_id)
