@@ -4,7 +4,8 @@
     doubted -- it jumps back; or members or the operator confirm it -->          certain
 
 While it is doubted nothing is let go for having ended, and no ended job is forgotten: a clock that is set to 2036 by
-mistake must not erase a memory.
+mistake must not erase a memory. And the node promises and renews nothing by itself: what is signed in 2036 stands for
+what is due before.
 
 Members confirm a clock that was wrong and has been set right. What each of them told in hello *before* the jump is
 carried on by this node's steady clock, and has to be within 30 s of the wall clock now. Nothing that is told after the
@@ -98,6 +99,7 @@ class ClockWatch:
         if not is_doubted:
             if self.is_doubted:
                 log.info("clock.is_back", extra={"jumped_ms": jumped_ms})
+                self._ledger.wake()  # what waits to be signed
             self._offset_ms = self._offset_now_ms()
         self.is_doubted = is_doubted
         return is_doubted
@@ -105,6 +107,12 @@ class ClockWatch:
     def jumped_ms(self) -> int:
         """By how much it has moved by itself since it was certain."""
         return self._offset_now_ms() - self._offset_ms
+
+    def certain_ms(self) -> int:
+        """The wall clock; while it is in doubt no later than it would be had it not jumped. For what is kept of the
+        view, and would not be made again when the clock is back."""
+        now_ms = self._ledger.clock.now_ms()
+        return min(now_ms, self.steady_ms() + self._offset_ms) if self.look() else now_ms
 
     async def ask_members(self) -> None:
         """End the doubt where members confirm the clock. Errors: as `confirm`."""
