@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 import trio
 from p2pmem_devnet.cluster import Cluster, days, hours, minutes
@@ -168,6 +170,72 @@ async def test_chores_go_on_after_a_clock_that_was_in_2036(cluster: Cluster, mon
     begun_s = trio.current_time()
     await cluster.advance(minutes=11)
     assert sum(it > begun_s for it in done_s) == 2, "every five minutes"
+
+
+@pytest.mark.cluster(n=3)
+async def test_a_node_that_starts_in_2036_loses_nothing(cluster: Cluster) -> None:
+    ada, bo, _ = cluster.nodes
+    asset = await ada.share("ex:a ex:b ex:c .", ttl=days(2))
+    await cluster.settled()
+    cluster.skew(bo, days(3650))
+    for _ in range(2):
+        await cluster.restart(bo)
+        await cluster.advance(hours=2)
+        status = await bo.face.status()
+        assert status.clock.doubted
+        assert days(3649) < timedelta(milliseconds=status.clock.jumped_ms) < days(3651)
+        assert len(bo.graph.set) == 1
+        with pytest.raises(OutsideError, match="p2pmem clock confirm"):
+            await bo.query(ALL)
+    cluster.skew(bo, days(0))
+    await cluster.restart(bo)
+    await cluster.settled()
+    assert (await bo.face.status()).clock == ClockView()
+    assert bo.sees(asset)
+    assert len((await bo.query(ALL)).rows) == 1
+
+
+@pytest.mark.cluster(n=1)
+async def test_a_machine_that_is_told_the_time_after_its_start_is_not_in_doubt_any_more(cluster: Cluster) -> None:
+    (ada,) = cluster.nodes
+    asset = await ada.share("ex:a ex:b ex:c .", ttl=days(7))
+    await cluster.stop(ada)
+    await cluster.advance(days=3)
+    cluster.skew(ada, days(3650))
+    await cluster.restart(ada)
+    await cluster.advance(minutes=2)
+    assert (await ada.face.status()).clock.doubted
+    cluster.skew(ada, days(0))
+    assert (await ada.face.status()).clock == ClockView()
+    assert ada.sees(asset)
+    cluster.skew(ada, minutes(6))
+    assert (await ada.face.status()).clock.doubted, "five minutes are what it may jump from now on"
+
+
+@pytest.mark.cluster(n=2)
+async def test_a_node_that_did_not_run_for_months_asks_its_operator_once(cluster: Cluster) -> None:
+    _, bo = cluster.nodes
+    await cluster.stop(bo)
+    cluster.skew(bo, days(91))
+    await cluster.restart(bo)
+    assert any("off for so long" in it for it in (await bo.face.status()).warnings)
+    assert (await bo.face.status()).clock.doubted
+    assert await bo.face.confirm_clock() == ClockView()
+    await cluster.restart(bo)
+    assert (await bo.face.status()).clock == ClockView()
+
+
+@pytest.mark.cluster(n=2)
+async def test_a_machine_that_starts_in_1970_is_not_in_doubt_when_it_starts_with_the_right_time(
+    cluster: Cluster,
+) -> None:
+    _, bo = cluster.nodes
+    cluster.skew(bo, days(-20_000))
+    await cluster.restart(bo)
+    await cluster.advance(hours=2)
+    cluster.skew(bo, days(0))
+    await cluster.restart(bo)
+    assert (await bo.face.status()).clock == ClockView()
 
 
 @pytest.mark.cluster(n=3)
