@@ -217,12 +217,13 @@ async def open_node(
             random_bytes=at.random_bytes,
             limits=limits,
             retention=Retention(sweep_every_s=JOBS_SWEPT_EVERY_S),
-            clock_is_right=lambda: not built.node.services.clock_watch.look(),
+            clock_is_right=lambda: not built.clock_watch.look(),
             crash_point=at.crash_point,
         )
         judge = await stack.enter_async_context(open_judge(settings.review, ledger))
         built = _Built(settings, keyring, ledger, net, papers, queue, imports, judge, at, chain, topics)
-        projector = Projector(ledger, store, text, keyring, gathers_s=at.projection_gathers_s)
+        now_ms = built.clock_watch.certain_ms
+        projector = Projector(ledger, store, text, keyring, now_ms=now_ms, gathers_s=at.projection_gathers_s)
         compacting = Compacting(ledger, built.admission, projector, queries, at.blocking, places.measured)
         built.build(store, queries, projector, Recalling(ledger, text, built.showing), compacting)
         nursery = await stack.enter_async_context(_nursery())
@@ -280,9 +281,15 @@ class _Built:
             ledger, keyring, papers, self._signing, self._membership, self._outgoing, self._greet_anew
         )
         self._peering = Peering(ledger, net, self._sessions, self._exchange, self._penalties, self.admission)
-        self._clock_watch = ClockWatch(ledger, self._sessions, self._steady_ms)
-        self._keeper = Keeper(ledger, self.admission, self._clock_watch)
-        self._lifetimes = Lifetimes(ledger, self._signing, self._sharing, renews=settings.renews_own_shares)
+        self.clock_watch = ClockWatch(ledger, self._sessions, self._steady_ms)
+        self._keeper = Keeper(ledger, self.admission, self.clock_watch)
+        self._lifetimes = Lifetimes(
+            ledger,
+            self._signing,
+            self._sharing,
+            renews=settings.renews_own_shares,
+            clock_is_right=self._clock_is_right,
+        )
         self._disk = DiskWatch(
             ledger, self.admission, at.free_bytes or _no_end, settings.free_disk_min_bytes, self._exchange.compare_now
         )
@@ -322,6 +329,9 @@ class _Built:
             limits=self._settings.limits,
         )
 
+    def _clock_is_right(self) -> bool:
+        return not self.clock_watch.look()
+
     def _chance(self) -> random.Random:
         return random.Random(self._at.random_bytes(16))  # noqa: S311 - spreads load, keeps no secret
 
@@ -356,6 +366,7 @@ class _Built:
             reviewing,
             queue,
             policy=self._settings.review.policy,
+            clock_is_right=self._clock_is_right,
         )
 
     def _make_wallets(self) -> SigningDesk:
@@ -404,7 +415,7 @@ class _Built:
             self._ledger,
             self._sessions,
             self._exchange.dialer,
-            self._clock_watch,
+            self.clock_watch,
             self._disk,
             self._lifetimes,
             self._facts,
@@ -438,7 +449,7 @@ class _Built:
             joining=self._joining,
             duties=self._duties,
             keeper=self._keeper,
-            clock_watch=self._clock_watch,
+            clock_watch=self.clock_watch,
             disk=self._disk,
             lifetimes=self._lifetimes,
             compacting=compacting,

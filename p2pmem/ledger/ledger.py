@@ -324,9 +324,11 @@ class Ledger:
 
     async def set_setting(self, key: str, value: str) -> None:
         """Remember a value for good."""
-        await self.database.write(
-            lambda connection: connection.execute("INSERT OR REPLACE INTO setting VALUES (?, ?)", (key, value))
-        )
+        await self.database.write(lambda connection: self.write_setting(connection, key, value))
+
+    def write_setting(self, connection: sqlite3.Connection, key: str, value: str) -> None:
+        """The same inside somebody's transaction."""
+        connection.execute("INSERT OR REPLACE INTO setting VALUES (?, ?)", (key, value))
 
     def statistics(self) -> LedgerStatistics:
         return LedgerStatistics(

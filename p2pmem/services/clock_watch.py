@@ -1,28 +1,35 @@
 """Whether the wall clock may be acted on: what ends by it is gone for good.
 
     certain -- it jumps by more than five minutes against the steady clock -->   doubted
+    start ---- it is more than 90 days after this node last ran -->              doubted
     doubted -- it jumps back; or members or the operator confirm it -->          certain
 
 While it is doubted nothing is let go for having ended, and no ended job is forgotten: a clock that is set to 2036 by
-mistake must not erase a memory.
+mistake must not erase a memory. And the node promises and renews nothing by itself: what is signed in 2036 stands for
+what is due before.
 
 Members confirm a clock that was wrong and has been set right. What each of them told in hello *before* the jump is
 carried on by this node's steady clock, and has to be within 30 s of the wall clock now. Nothing that is told after the
 jump counts: where one source of time misleads a whole site, all who jumped with us would agree with us. It takes two
 members at least, and in each context graph in which anybody is connected more than half of those who are: so neither
 one member nor the members of one graph, who may all be keys of its owner, decide for the others. Strangers have no say.
+
+At a start there is no steady clock to compare with, but the ledger has the time at which the clock was last certain. A
+clock that is years ahead is doubted by that, as is one that is right after as long a time; the operator knows which.
 """
 
 from __future__ import annotations
 
 import logging
+import sqlite3
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 import trio
-from p2pmem_protocol.limits import MINUTE_MS
+from p2pmem_protocol.limits import DAY_MS, MINUTE_MS
 from p2pmem_protocol.names import Address, GraphId
 
 from p2pmem.face import ClockView
@@ -35,6 +42,9 @@ log = logging.getLogger(__name__)
 JUMP_MS_MAX: Final = 5 * MINUTE_MS
 AGREES_WITHIN_MS: Final = 30_000
 MEMBERS_MIN: Final = 2
+AWAY_MS_MAX: Final = 90 * DAY_MS
+REMEMBERED_EVERY_MS: Final = 60 * MINUTE_MS
+_CERTAIN_SETTING: Final = "clock-certain-ms"
 
 
 def since_boot_ms() -> int:
@@ -86,25 +96,53 @@ class ClockWatch:
         self.steady_ms = steady_ms
         self._offset_ms = self._offset_now_ms()
         """The wall clock less the steady one, when it was last certain."""
+        self._ahead_ms_max = JUMP_MS_MAX
+        """So far ahead of that it may be: after a start that is doubted as far as the node may have been off."""
+        certain_ms = ledger.get_setting(_CERTAIN_SETTING)
+        if certain_ms is not None and ledger.clock.now_ms() - int(certain_ms) > AWAY_MS_MAX:
+            self._offset_ms = int(certain_ms) - steady_ms()
+            self._ahead_ms_max = AWAY_MS_MAX
+        self._latest_ms = int(certain_ms or 0)
+        """The latest certain time that the ledger has."""
+        self._remembered_ms: float = -inf
         self.is_doubted = False
 
     def look(self) -> bool:
         """Whether the clock is in doubt now: it has moved by itself since it was certain, by more than a drift
         explains. What it did in less than five minutes is taken as it is."""
         jumped_ms = self.jumped_ms()
-        is_doubted = abs(jumped_ms) > JUMP_MS_MAX
+        is_doubted = not -JUMP_MS_MAX <= jumped_ms <= self._ahead_ms_max
         if is_doubted and not self.is_doubted:
             log.warning("clock.doubted", extra={"jumped_ms": jumped_ms})
         if not is_doubted:
             if self.is_doubted:
                 log.info("clock.is_back", extra={"jumped_ms": jumped_ms})
-            self._offset_ms = self._offset_now_ms()
+                self._ledger.wake()  # what waits to be signed
+            self._offset_ms, self._ahead_ms_max = self._offset_now_ms(), JUMP_MS_MAX
         self.is_doubted = is_doubted
         return is_doubted
 
     def jumped_ms(self) -> int:
         """By how much it has moved by itself since it was certain."""
         return self._offset_now_ms() - self._offset_ms
+
+    def certain_ms(self) -> int:
+        """The wall clock; while it is in doubt no later than it would be had it not jumped. For what is kept of the
+        view, and would not be made again when the clock is back."""
+        now_ms = self._ledger.clock.now_ms()
+        return min(now_ms, self.steady_ms() + self._offset_ms) if self.look() else now_ms
+
+    async def remember_now_and_then(self) -> None:
+        """Keep the time for the next start, at once and then every hour, unless it is in doubt. Errors: the disk's.
+
+        It never goes back: many a machine starts in 1970, and is told the time a moment later.
+        """
+        steady_ms, now_ms = self.steady_ms(), self._ledger.clock.now_ms()
+        is_due = steady_ms - self._remembered_ms >= REMEMBERED_EVERY_MS
+        if is_due and now_ms > self._latest_ms and not self.look():
+            self._remembered_ms = steady_ms  # where the disk refuses it, too: it is no matter of an hour
+            await self._ledger.set_setting(_CERTAIN_SETTING, str(now_ms))
+            self._latest_ms = now_ms
 
     async def ask_members(self) -> None:
         """End the doubt where members confirm the clock. Errors: as `confirm`."""
@@ -120,10 +158,13 @@ class ClockWatch:
             return
         offset_ms, jumped_ms, now_ms = self._offset_now_ms(), self.jumped_ms(), self._ledger.clock.now_ms()
         payload = f"confirmed by {by}, {jumped_ms:+} ms"
-        await self._ledger.database.write(
-            lambda connection: audit.append(connection, now_ms, "clock", payload, self._ledger.random_bytes),
-            shield=True,
-        )
+
+        def write(connection: sqlite3.Connection) -> None:
+            audit.append(connection, now_ms, "clock", payload, self._ledger.random_bytes)
+            self._ledger.write_setting(connection, _CERTAIN_SETTING, str(now_ms))
+
+        await self._ledger.database.write(write, shield=True)
+        self._latest_ms = now_ms
         self._offset_ms = offset_ms  # as it was confirmed: it may have jumped on meanwhile
         log.warning("clock.confirmed", extra={"by": by, "jumped_ms": jumped_ms})
         self.look()

@@ -9,7 +9,7 @@ has had a quiet while. Nothing is remembered of what is not described yet but th
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -44,8 +44,9 @@ _Says: TypeAlias = tuple[int, str, int, int, bytes]
 class Describer:
     """Keeps `_meta` up to date. `run` it in the node's nursery; the projector tells it how far it is."""
 
-    def __init__(self, ledger: Ledger, store: OxigraphProjection) -> None:
+    def __init__(self, ledger: Ledger, store: OxigraphProjection, now_ms: Callable[[], int]) -> None:
         self._ledger = ledger
+        self._now_ms = now_ms
         self._store = store
         self._says: dict[Asset, _Says] = {}
         # Everything up to `_settled` is described, what follows up to `_noted` is due.
@@ -145,7 +146,7 @@ class Describer:
 
     def _report(self, asset: Asset) -> TrustReport | None:
         graph = self._ledger.graphs.get(asset[0])
-        return best_report(asset_view(graph.set, asset[1], self._ledger.clock.now_ms())) if graph else None
+        return best_report(asset_view(graph.set, asset[1], self._now_ms())) if graph else None
 
 
 def read_lifecycle(connection: sqlite3.Connection, graph: GraphName, key: AssetKey) -> list[LifecycleStep]:

@@ -111,7 +111,7 @@ class Keeper:
     async def _run_sweeps(self) -> None:
         with Listener((self._sooner,)) as listener:
             while True:
-                await self._ask_members()
+                await self._look_after_clock()
                 await self.sweep()
                 due_ms = self.due_ms()
                 self._awaited_ms = inf if due_ms is None else due_ms
@@ -146,11 +146,12 @@ class Keeper:
         """Whether nothing is let go, because the clock is in doubt."""
         return self._watch.is_doubted
 
-    async def _ask_members(self) -> None:
+    async def _look_after_clock(self) -> None:
         try:
             await self._watch.ask_members()
+            await self._watch.remember_now_and_then()
         except OutsideError as error:  # what cannot be in the audit is not done; asked again with the next look
-            log.warning("clock.not_confirmed", extra={"error": str(error)})
+            log.warning("clock.not_written", extra={"error": str(error)})
 
     async def confirm_clock(self) -> None:
         """The operator says that the clock is right. What has ended by it is let go from now on. Errors: the disk's."""

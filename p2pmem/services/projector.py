@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from typing import Final
@@ -96,11 +96,13 @@ class Projector:
         text: TextIndex,
         own_agents: Keyring,
         *,
+        now_ms: Callable[[], int],
         gathers_s: float = 0.0,
     ) -> None:
-        """`own_agents` are those who may have drafts here; `gathers_s`: so long everything waits for more of it, unless
-        somebody waits for it."""
+        """`own_agents` are those who may have drafts here; `now_ms` is the time by which something has ended;
+        `gathers_s`: so long everything waits for more of it, unless somebody waits for it."""
         self._ledger = ledger
+        self._now_ms = now_ms
         self._store = store
         self._text = text
         self._own_agents = own_agents
@@ -115,7 +117,7 @@ class Projector:
         self._is_half_made = False  # a rebuild has begun, and not ended
         self.moved = Signal()
         """One of the projections has moved on."""
-        self.describer = Describer(ledger, store)
+        self.describer = Describer(ledger, store, now_ms)
 
     @property
     def position(self) -> int:
@@ -305,7 +307,7 @@ class Projector:
                 if graph_id not in self._ledger.graphs:
                     change.drops.extend(sorted(self._placed.get(graph_id, key)))
                     change.stands[graph_id, key] = {}
-            now_ms = self._ledger.clock.now_ms()
+            now_ms = self._now_ms()
             for (graph, key), draft in zip(known, self._drafts(known), strict=True):
                 self._asset_change(graph, key, draft, now_ms, change)
         return change

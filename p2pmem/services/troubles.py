@@ -13,7 +13,7 @@ from p2pmem.net.dialer import Dialer
 from p2pmem.net.sessions import Sessions
 from p2pmem.services.auditing import Auditing
 from p2pmem.services.chain_facts import ChainFacts
-from p2pmem.services.clock_watch import ClockWatch
+from p2pmem.services.clock_watch import AWAY_MS_MAX, ClockWatch
 from p2pmem.services.disk_watch import DiskWatch
 from p2pmem.services.lifetimes import Lifetimes
 from p2pmem.services.projector import Projector
@@ -100,10 +100,11 @@ class Troubles:
         clock = self._clock_watch.view()
         if clock.doubted:
             agree = f"{clock.agreeing} of {counted(clock.members, 'connected member')} agree with it"
+            or_off = ", or this node was off for so long," if clock.jumped_ms > AWAY_MS_MAX else ""
             yield (
-                f"the wall clock jumped by {clock.jumped_ms / 1000:+.0f} s and is in doubt ({agree}): nothing that has "
-                "ended is let go, and queries that would find it are refused. If the clock is wrong, set it right, "
-                "and do not start the node again before; if it is right, say so: `p2pmem clock confirm`"
+                f"the wall clock jumped by {clock.jumped_ms / 1000:+.0f} s{or_off} and is in doubt ({agree}): nothing "
+                "that has ended is let go, and queries that would find it are refused. If the clock is wrong, set it "
+                "right, and do not start the node again before; if it is right, say so: `p2pmem clock confirm`"
             )
 
     def _of_disk(self) -> Iterator[str]:

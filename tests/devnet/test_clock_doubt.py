@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 import trio
 from p2pmem_devnet.cluster import Cluster, days, hours, minutes
 from p2pmem_devnet.cluster_node import ClusterNode
 from p2pmem_jobs import DiskError
 from p2pmem_protocol.errors import OutsideError
+from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import GraphId
 
 from p2pmem.face import ClockView
@@ -16,6 +19,7 @@ from p2pmem.services.clock_watch import Word, is_confirmed
 from p2pmem.services.keeper import Keeper
 
 ALL = "SELECT * { ?s ?p ?o }"
+TRUST = "SELECT * { GRAPH ?g { ?asset <http://dkg.io/ontology/trustLevel> ?level } }"
 OURS, OTHER = GraphId(bytes(32)), GraphId(b"\1" * 32)
 
 
@@ -95,6 +99,63 @@ async def test_a_whole_site_that_jumps_to_2036_and_back_loses_nothing(cluster: C
 
 
 @pytest.mark.cluster(n=1)
+async def test_what_is_made_anew_in_doubt_has_everything_when_the_clock_is_back(cluster: Cluster) -> None:
+    (ada,) = cluster.nodes
+    asset = await ada.share("ex:a ex:b ex:c .", ttl=hours(6))
+    described = await ada.query(TRUST)
+    assert len(described.rows) == 1
+    cluster.skew(ada, days(3650))
+    await cluster.advance(minutes=2)
+    await ada.face.compact()
+    with pytest.raises(OutsideError, match="in doubt"):
+        await ada.query(ALL)
+    assert not ada.sees(asset)
+    cluster.skew(ada, days(0))
+    await cluster.advance(minutes=2)
+    assert ada.sees(asset)
+    assert len((await ada.query(ALL)).rows) == 1
+    assert (await ada.query(TRUST)).rows == described.rows
+    await cluster.advance(hours=6)
+    assert (await ada.query(ALL)).rows == ()
+
+
+@pytest.mark.cluster(n=2)
+async def test_a_node_signs_nothing_by_itself_by_a_clock_in_doubt(cluster: Cluster) -> None:
+    """What it signed in 2036 would be in its own set alone until then, and stand for what is due before."""
+    ada, bo = cluster.nodes
+    shared, published = await ada.share("ex:a ex:b ex:c .", ttl=days(7)), "published"
+    await ada.publish(published, text="ex:a ex:b ex:d .")
+    await cluster.settled()
+    ids = {record.id for record in bo.graph.set.records()}
+    for lifetimes in (it.inside.services.lifetimes for it in cluster.nodes):
+        lifetimes.renews = True
+    cluster.skew(ada, days(6))
+    cluster.skew(bo, days(3650))
+    await cluster.advance(hours=14)
+    for node in cluster.nodes:
+        assert node.inside.services.keeper.paused
+        assert {record.id for record in node.graph.set.records()} == ids
+        cluster.skew(node, days(0))
+    await cluster.advance(days=6)
+    await cluster.settled()
+    assert ada.inside.services.lifetimes.renewed == 1, "when it is due"
+    assert bo.sees(shared)
+
+
+@pytest.mark.cluster(n=2)
+async def test_what_is_published_in_doubt_is_promised_when_the_clock_is_right(cluster: Cluster) -> None:
+    ada, bo = cluster.nodes
+    cluster.skew(bo, minutes(6))
+    await ada.publish("published", text="ex:a ex:b ex:c .")
+    await cluster.advance(minutes=5)
+    assert [record.kind for record in bo.graph.set.records()] == [Kind.PUBLISH]
+    cluster.skew(bo, minutes(0))
+    await cluster.advance(minutes=10)
+    await cluster.settled()
+    assert {record.kind for record in ada.graph.set.records()} == {Kind.PUBLISH, Kind.ACK}
+
+
+@pytest.mark.cluster(n=1)
 async def test_chores_go_on_after_a_clock_that_was_in_2036(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     done_s: list[float] = []
 
@@ -109,6 +170,72 @@ async def test_chores_go_on_after_a_clock_that_was_in_2036(cluster: Cluster, mon
     begun_s = trio.current_time()
     await cluster.advance(minutes=11)
     assert sum(it > begun_s for it in done_s) == 2, "every five minutes"
+
+
+@pytest.mark.cluster(n=3)
+async def test_a_node_that_starts_in_2036_loses_nothing(cluster: Cluster) -> None:
+    ada, bo, _ = cluster.nodes
+    asset = await ada.share("ex:a ex:b ex:c .", ttl=days(2))
+    await cluster.settled()
+    cluster.skew(bo, days(3650))
+    for _ in range(2):
+        await cluster.restart(bo)
+        await cluster.advance(hours=2)
+        status = await bo.face.status()
+        assert status.clock.doubted
+        assert days(3649) < timedelta(milliseconds=status.clock.jumped_ms) < days(3651)
+        assert len(bo.graph.set) == 1
+        with pytest.raises(OutsideError, match="p2pmem clock confirm"):
+            await bo.query(ALL)
+    cluster.skew(bo, days(0))
+    await cluster.restart(bo)
+    await cluster.settled()
+    assert (await bo.face.status()).clock == ClockView()
+    assert bo.sees(asset)
+    assert len((await bo.query(ALL)).rows) == 1
+
+
+@pytest.mark.cluster(n=1)
+async def test_a_machine_that_is_told_the_time_after_its_start_is_not_in_doubt_any_more(cluster: Cluster) -> None:
+    (ada,) = cluster.nodes
+    asset = await ada.share("ex:a ex:b ex:c .", ttl=days(7))
+    await cluster.stop(ada)
+    await cluster.advance(days=3)
+    cluster.skew(ada, days(3650))
+    await cluster.restart(ada)
+    await cluster.advance(minutes=2)
+    assert (await ada.face.status()).clock.doubted
+    cluster.skew(ada, days(0))
+    assert (await ada.face.status()).clock == ClockView()
+    assert ada.sees(asset)
+    cluster.skew(ada, minutes(6))
+    assert (await ada.face.status()).clock.doubted, "five minutes are what it may jump from now on"
+
+
+@pytest.mark.cluster(n=2)
+async def test_a_node_that_did_not_run_for_months_asks_its_operator_once(cluster: Cluster) -> None:
+    _, bo = cluster.nodes
+    await cluster.stop(bo)
+    cluster.skew(bo, days(91))
+    await cluster.restart(bo)
+    assert any("off for so long" in it for it in (await bo.face.status()).warnings)
+    assert (await bo.face.status()).clock.doubted
+    assert await bo.face.confirm_clock() == ClockView()
+    await cluster.restart(bo)
+    assert (await bo.face.status()).clock == ClockView()
+
+
+@pytest.mark.cluster(n=2)
+async def test_a_machine_that_starts_in_1970_is_not_in_doubt_when_it_starts_with_the_right_time(
+    cluster: Cluster,
+) -> None:
+    _, bo = cluster.nodes
+    cluster.skew(bo, days(-20_000))
+    await cluster.restart(bo)
+    await cluster.advance(hours=2)
+    cluster.skew(bo, days(0))
+    await cluster.restart(bo)
+    assert (await bo.face.status()).clock == ClockView()
 
 
 @pytest.mark.cluster(n=3)

@@ -294,6 +294,7 @@ async def test_a_promise_to_keep_what_is_published_is_renewed_in_a_graph_where_n
     (first,) = {record.ends_at_ms for record in graph.set.acks(root)}
     for node in cluster.nodes:
         cluster.skew(node, days(160))
+        await node.face.confirm_clock()
     await cluster.advance(hours=13)
     await cluster.settled()
     assert max(record.ends_at_ms for record in graph.set.acks(root)) > first + days(150).total_seconds() * 1000

@@ -76,7 +76,7 @@ async def check(node: Node, acknowledged: list[int]) -> None:
 async def check_rebuilt(node: Node) -> None:
     blocking = surroundings().blocking
     async with open_projection(None, blocking) as store, open_text_index(None, blocking) as text:
-        rebuilt = Projector(node.ledger, store, text, Keyring.of(KEY))
+        rebuilt = Projector(node.ledger, store, text, Keyring.of(KEY), now_ms=node.ledger.clock.now_ms)
         await rebuilt.rebuild()
         await rebuilt.describer.write()
         assert quads_of(node.store) == quads_of(store)
