@@ -9,6 +9,7 @@ others wrote. They are canonical N-Quads of at most 16 MiB and nothing else is k
 chooses every IRI and literal. Never pass them to a shell, an interpreter or a template; a language model that reads
 them reads instructions of strangers. The command is started without a shell, with an empty environment but for PATH
 and what is listed below, in `/`; its output is cut at 64 KiB, and it is killed with its children at the time limit.
+Its exit code decides: once it has ended, nobody waits for children that it left behind, and those are killed.
 
     P2PMEM_GRAPH    P2PMEM_SUBGRAPH (empty: none)    P2PMEM_AUTHOR    P2PMEM_NAME    P2PMEM_VERSION
     P2PMEM_ROOT     P2PMEM_SEAL
@@ -90,18 +91,17 @@ async def run_bounded(
         raise OutsideError(f"cannot run {command[0]}: {error.strerror or error}") from error
     try:
         with trio.move_on_after(timeout_s):
-            output = await _converse(process, data)
-            return await process.wait(), output
+            return await _converse(process, data)
         raise OutsideError(f"{command[0]} took more than {timeout_s:g} s and was ended")
     finally:
         await _end(process)
 
 
-async def _converse(process: trio.Process, data: bytes) -> bytes:
-    """Write and read at once; neither side can make the other wait for ever."""
+async def _converse(process: trio.Process, data: bytes) -> tuple[int, bytes]:
+    """Write and read at once, until it ends; neither side can make the other wait for ever."""
     assert process.stdin is not None
-    assert process.stdout is not None
-    stdin, output = process.stdin, bytearray()
+    assert isinstance(process.stdout, trio.lowlevel.FdStream)
+    stdin, stdout, output = process.stdin, process.stdout, bytearray()
 
     async def feed() -> None:
         try:
@@ -111,12 +111,27 @@ async def _converse(process: trio.Process, data: bytes) -> bytes:
         finally:
             await stdin.aclose()
 
+    async def listen() -> None:
+        async for piece in stdout:
+            # What is over the limit is read and thrown away, so that the command can end.
+            output.extend(piece[: OUTPUT_BYTES_MAX - len(output)])
+
     async with trio.open_nursery() as nursery:
         nursery.start_soon(feed)
-        async for piece in process.stdout:
-            # What is over the limit is read and thrown away, so that the command can end.
-            output += piece[: OUTPUT_BYTES_MAX - len(output)]
-    return bytes(output)
+        nursery.start_soon(listen)
+        code = await process.wait()
+        nursery.cancel_scope.cancel()  # a child of it may hold them open
+    output += _left_in(stdout, OUTPUT_BYTES_MAX - len(output))
+    return code, bytes(output)
+
+
+def _left_in(stdout: trio.lowlevel.FdStream, at_most: int) -> bytes:
+    """What was written and is not read yet."""
+    left = bytearray()
+    with suppress(BlockingIOError):  # somebody holds it open and writes nothing
+        while len(left) < at_most and (piece := os.read(stdout.fileno(), at_most - len(left))):
+            left += piece
+    return bytes(left)
 
 
 async def _end(process: trio.Process) -> None:

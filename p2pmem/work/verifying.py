@@ -2,7 +2,7 @@
 
 endorse   check that the bytes are held; sign; admit
 verify    sign `propose` under the head's quorum; admit; wait until consensus, rejection or the deadline. When the
-          quorum changes meanwhile, propose again under the new one; while there is none, wait for one
+          quorum changes meanwhile, propose again under the new one, up to a limit; while there is none, wait for one
 
 What a verifier does with a proposal is in `reviewing`.
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
 from typing import Final
 
 import trio
@@ -37,6 +36,9 @@ from p2pmem.work.awaited import Awaited
 from p2pmem.work.outgoing import RETRY, Outgoing, Ready, classify_error
 
 DEADLINE_DEFAULT_MS: Final = 7 * DAY_MS
+QUORUMS_ASKED_MAX: Final = 100
+"""So many quorums one job asks. Each costs all members a proposal and the verdicts on it, which nobody's quota counts
+once the quorum is another: an owner who changes it for ever must not fill their disks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,7 @@ class VerifyingJobs:
     async def _verify(self, ctx: Context, args: VerifyArgs) -> VerifiedResult:
         graph = self._ledger.graph(GraphId(args.subject.graph))
         key = args.subject.key
-        for round_ in count(1):
+        for round_ in range(1, QUORUMS_ASKED_MAX + 1):
             report = self._report(graph, key)
             if report is not None and report.level is Trust.CONSENSUS_VERIFIED:
                 break
@@ -163,6 +165,11 @@ class VerifyingJobs:
                 proposal = (await self._outgoing.admit_step(ctx, f"propose-{round_}", make)).id
             if not await self._decided(ctx, graph, args, round_, proposal):
                 break
+        else:
+            raise MisuseError(
+                f"the quorum changed {QUORUMS_ASKED_MAX} times while {reference_in(graph, key)} waited to be verified; "
+                "ask again when it stays"
+            )
         return self._result(graph, key)
 
     def _may_ask(self, graph: LedgerGraph, args: VerifyArgs) -> bool:

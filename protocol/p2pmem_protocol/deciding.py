@@ -223,9 +223,18 @@ class Deciding(Holdings):
                 self._discard_version(version)
         self._touched.clear()
 
-    def _forget_asides(self, t_ms: int) -> None:
+    def next_end_ms(self) -> int | None:
+        """When something known ends next, or was aside long enough: a sweep has work then. None when nothing does."""
+        ends = [heap[0][0] for heap in (self._expiries, self._asides if self._forgets else ()) if heap]
+        return min(ends, default=None)
+
+    @property
+    def _forgets(self) -> bool:
         """Rule H3: what was cut goes after 24 hours, but not while the graph is forked or has no head."""
-        if self._forked or self._rights is None:
+        return not self._forked and self._rights is not None
+
+    def _forget_asides(self, t_ms: int) -> None:
+        if not self._forgets:
             return
         while self._asides and self._asides[0][0] <= t_ms:
             since_ms, item_id = heappop(self._asides)

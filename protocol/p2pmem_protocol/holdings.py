@@ -157,10 +157,6 @@ class Holdings:
         """How many shares and publishes in the set have this content; at 0 its bytes may go (rule V3)."""
         return self._contents.get(content_hash, 0)
 
-    def next_end_ms(self) -> int | None:
-        """When something known ends next, so that a sweep has work; None when nothing ever does."""
-        return self._expiries[0][0] if self._expiries else None
-
     def statistics(self) -> Statistics:
         """Counts. `settled` is how often a whole account was decided again: the expensive step."""
         known = len(self._records)

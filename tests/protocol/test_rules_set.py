@@ -59,6 +59,7 @@ def test_h3_what_a_head_change_cuts_is_kept_aside_a_day_and_then_goes() -> None:
     assert [departure.state for departure in changes.left] == [State.CUT]
     assert ids(peer) == set()
     assert peer.set.reconciled(T0) == []
+    assert peer.set.next_end_ms() == T0 + CUT_KEPT_ASIDE_MS, "nothing else need end for it to go"
     assert not peer.set.sweep(T0 + CUT_KEPT_ASIDE_MS - 1)
     gone = peer.set.sweep(T0 + CUT_KEPT_ASIDE_MS)
     assert [departure.state for departure in gone.aside] == [State.FORGOTTEN]
@@ -76,6 +77,7 @@ def test_h3_while_the_graph_is_forked_nothing_that_was_cut_goes() -> None:
     peer = Peer(HEAD, T0, share("alice", life=5 * DAY))
     peer.set.set_head(roster(WITHOUT_ALICE, 2, parent=HEAD), T0)
     peer.set.set_head(roster(WITHOUT_ALICE, 2, parent=HEAD), T0 + HOUR, forked=True)
+    assert peer.set.next_end_ms() == T0 + 5 * DAY
     peer.set.sweep(T0 + 3 * DAY)
     assert peer.set.state_of(share("alice", life=5 * DAY).id) is State.CUT
     gone = peer.set.set_head(roster(WITHOUT_ALICE, 2, parent=HEAD), T0 + 3 * DAY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import textwrap
 from contextlib import AsyncExitStack
@@ -423,6 +424,24 @@ async def test_a_command_that_takes_too_long_or_says_too_much_is_bounded(tmp_pat
     assert (code, len(output)) == (1, OUTPUT_BYTES_MAX)
     with pytest.raises(OutsideError, match="cannot run"):
         await run_bounded([str(tmp_path / "nothing-there")], b"", {}, 5)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("child", ["sleep 600", "setsid sleep 12", "setsid timeout 12 yes"])
+async def test_a_command_that_has_ended_has_answered_whoever_holds_its_output_open(child: str) -> None:
+    environment = {"PATH": os.environ["PATH"]}
+    code, output = await run_bounded(
+        ["sh", "-c", f"echo it is wrong; {child} & exit 1"], b"y" * 5_000_000, environment, 10
+    )
+    assert (code, output[:12]) == (1, b"it is wrong\n")
+    assert len(output) <= OUTPUT_BYTES_MAX
+
+
+@pytest.mark.processes
+async def test_what_a_command_wrote_just_before_it_ended_is_its_reason() -> None:
+    for _ in range(20):
+        code, output = await run_bounded(["sh", "-c", "head -c 60000 /dev/zero"], b"", {"PATH": os.environ["PATH"]}, 20)
+        assert (code, output) == (0, bytes(60_000))
 
 
 @pytest.mark.processes

@@ -51,6 +51,32 @@ async def test_a_judge_that_gives_no_answer_is_asked_again_as_long_as_anybody_as
         assert ended.result["level"] == "ConsensusVerified"
 
 
+async def test_a_judge_is_not_asked_on_behalf_of_a_quorum_that_verifies_no_more(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, answered = False, 0
+    judge = AutoJudge.judge
+
+    async def sometimes(self: AutoJudge, graph: LedgerGraph, seal: Seal, content: bytes) -> Judgement:
+        nonlocal answered
+        if not answers:
+            raise OutsideError("it does not answer")
+        answered += 1
+        return await judge(self, graph, seal, content)
+
+    monkeypatch.setattr(AutoJudge, "judge", sometimes)
+    async with scene(policy="auto") as it:
+        asset = await it.ada.share(LONG)
+        await it.cluster.settled()
+        await it.ada.start_verify(asset, within=hours(8))
+        await it.cluster.advance(minutes=1)
+        answers = True
+        await it.change(MemberChange(m=3))
+        await it.cluster.advance(hours=3)
+        assert await it.level(asset) is Trust.CONSENSUS_VERIFIED
+        assert answered == 3, "once for each verifier"
+
+
 async def test_a_judge_that_gives_no_answer_is_not_asked_after_the_deadline(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from p2pmem_protocol.trust import Trust
 from trio.testing import MockClock
 
 from p2pmem.face import MemberChange, NewGraph, NewMember
+from p2pmem.work import verifying
 from tests.p2pmem.trust.scene import addresses, scene, subject
 
 
@@ -241,6 +242,27 @@ async def test_however_often_the_quorum_changes_it_is_asked_again(autojump_clock
         ended = await it.ada.job(job)
         assert isinstance(ended.result, dict)
         assert ended.result["level"] == "ConsensusVerified"
+
+
+async def test_an_owner_who_changes_the_quorum_for_ever_makes_nobody_sign_for_ever(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verifying, "QUORUMS_ASKED_MAX", 4)
+    async with scene() as it:
+        asset, job = await it.proposed()
+        for change in range(3):
+            await it.change(MemberChange(m=1 + change % 2))
+        assert (await it.ada.job(job, wait=minutes(1))).state == "waiting"
+        await it.cluster.restart(it.ada)
+        for change in range(6):
+            await it.change(MemberChange(m=2 - change % 2))
+        ended = await it.ada.job(job)
+        assert ended.state == "failed"
+        assert "the quorum changed 4 times" in ended.error
+        assert await it.bo.face.reviews() == ()
+        await it.ada.start_verify(asset)
+        await it.cluster.settled()
+        assert await it.bo.decide(approve=True) == 1
 
 
 async def test_where_there_is_no_quorum_for_a_time_the_next_one_is_asked(autojump_clock: MockClock) -> None:
