@@ -17,7 +17,7 @@ from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import AssetKey, VersionKey
 from p2pmem_protocol.records import SealedRecord
 from p2pmem_protocol.snapshot import RECONCILE_LEAD_MS
-from p2pmem_protocol.trust import Trust
+from p2pmem_protocol.trust import Trust, TrustReport
 from p2pmem_protocol.view import VersionView, asset_view
 
 from tests.protocol import histories
@@ -78,20 +78,25 @@ class Node:
         }
 
     def _check_trust(self, item: Item, changes: Changes, t_ms: int) -> None:
-        """Trust falls only by a rejection, a withdrawal, or a share or publish that names another principal."""
+        """Trust falls only by a rejection, a withdrawal, or a share or publish that names another principal; or where a
+        principal rejected what its own agent said for it, which did not count, and then revokes those words."""
         now = dict(self.trusted)
         for asset in changes.assets:
-            shown = {version.key: version.trust.level for version in asset_view(self.set, asset, t_ms).versions}
-            now = {key: level for key, level in now.items() if key.asset != asset} | shown
-        for key, level in now.items():
-            before = self.trusted.get(key, level)
-            assert level >= before or _may_lower(item, key), (item, key, before, level)
+            reports = {version.key: version.trust for version in asset_view(self.set, asset, t_ms).versions}
+            now = {key: level for key, level in now.items() if key.asset != asset}
+            for key, report in reports.items():
+                now[key] = report.level
+                before = self.trusted.get(key, report.level)
+                assert report.level >= before or _may_lower(item, report), (item, key, before, report.level)
         self.trusted = now
 
 
-def _may_lower(item: Item, key: VersionKey) -> bool:
+def _may_lower(item: Item, report: TrustReport) -> bool:
     if isinstance(item, Evidence):
-        return item.subject == key and item.statement.decision in (Endorse.WITHDRAW, Decision.REJECT)
+        decided = item.statement.decision in (Endorse.WITHDRAW, Decision.REJECT)
+        return item.subject == report.subject and decided
+    if item.kind is Kind.REVOKE:
+        return report.level is Trust.REJECTED and item.author in {line.signer for line in report.rejections}
     return item.kind in (Kind.SHARE, Kind.PUBLISH) and item.delegation is not None
 
 
@@ -226,6 +231,11 @@ def _check_new_words(history: histories.History, node: Node) -> None:
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a line of a few things already has several blocks."""
     monkeypatch.setattr(accounts, "_BLOCK_RECORDS_MAX", 3)
+
+
+@pytest.mark.parametrize("seed", [30_029_045])
+def test_a_principal_that_rejected_what_it_now_revokes_is_heard(seed: int) -> None:
+    run(seed, with_source=True)
 
 
 @pytest.mark.parametrize(("seed", "with_source"), [(2_003_159, False), (2_042_665, False), (10_048_947, True)])
