@@ -127,8 +127,9 @@ class Ledger:
             head = graph.newest_whole()
             if head is not None:
                 graph.head = head
-                headers = graph.headers
-                graph.set.set_head(head, now_ms, forked=headers.head().forked, named=headers.quorums_of(head.id))
+                forked, named = graph.headers.head().forked, graph.headers.quorums_of(head.id)
+                # What has ended meanwhile is for the first sweep: it writes what changes by that.
+                graph.set.set_head(head, now_ms, forked=forked, named=named, lets_go=False)
             graph.next_head()
         return ledger
 

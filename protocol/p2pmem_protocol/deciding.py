@@ -107,8 +107,8 @@ class Deciding(Holdings):
         for record in line[ASIDE_KEPT_MAX:]:
             self._move(record, State.FORGOTTEN, t_ms)
 
-    def _settle_charged(self, account: Account, t_ms: int) -> None:
-        """Decide again everything that one principal is charged for."""
+    def _settle_charged(self, account: Account, t_ms: int, ended_ms: int) -> None:
+        """Decide again everything that one principal is charged for. What ended by `ended_ms` takes no room."""
         self._settled += 1
         rights = self._rights
         charged: list[Record] = []
@@ -126,7 +126,7 @@ class Deciding(Holdings):
                 charged.append(record)
         self._cut_revoked(revoked, t_ms)
         account.rebuild(in_order(charged))
-        self._recount(account, t_ms)
+        self._recount(account, ended_ms)
 
     def _recount(self, account: Account, t_ms: int) -> None:
         """Fill the quota of one principal anew, in order (rule Q1)."""
@@ -233,10 +233,12 @@ class Deciding(Holdings):
         """Rule H3: what was cut goes after 24 hours, but not while the graph is forked or has no head."""
         return not self._forked and self._rights is not None
 
-    def _forget_asides(self, t_ms: int) -> None:
+    def _forget_asides(self, t_ms: int, at_most: int | None = None) -> None:
         if not self._forgets:
             return
-        while self._asides and self._asides[0][0] <= t_ms:
+        left = len(self._asides) if at_most is None else at_most
+        while left and self._asides and self._asides[0][0] <= t_ms:
+            left -= 1
             since_ms, item_id = heappop(self._asides)
             record = self._records.get(item_id)
             if record and record.state is State.CUT and record.since_ms + CUT_KEPT_ASIDE_MS == since_ms:

@@ -128,12 +128,20 @@ class GraphSet(Deciding):
         self._begin()
 
     def set_head(
-        self, roster: Roster | None, t_ms: int, *, forked: bool = False, named: Collection[bytes] = ()
+        self,
+        roster: Roster | None,
+        t_ms: int,
+        *,
+        forked: bool = False,
+        named: Collection[bytes] = (),
+        lets_go: bool = True,
     ) -> Changes:
         """Judge everything under another head. `forked`: the head is a parent of branches that contradict each other.
 
         `named`: ids of the quorums that the head and the headers before it name (`HeadChain.quorums_of`). A certificate
         that the head keeps under another does not count. Call this again when an earlier header comes.
+
+        `lets_go` is False after a start: what has ended since the last run, or was aside too long, is left to a sweep.
 
         Without a head nothing is in the set, and nothing that is known goes.
         """
@@ -142,17 +150,18 @@ class GraphSet(Deciding):
         before = self._rights
         self._rights = Rights(roster, named) if roster else None
         self._forked = forked
+        ended_ms = t_ms if lets_go else 0
         accounts, evidence_too = self._judged_otherwise(before)
         for account in accounts:
             self._settle_cuts(account, t_ms)
         for account in accounts:
-            self._settle_charged(account, t_ms)
+            self._settle_charged(account, t_ms, ended_ms)
         # Only now do all lines fit the new head, so that what others' retracts erase can be taken out of them.
-        self._apply_erasures(t_ms)
+        self._apply_erasures(ended_ms)
         if evidence_too:
             self._touch_evidence(changed=not _same_judges(before, self._rights))
         self._settle_touched(t_ms)
-        self._forget_asides(t_ms)
+        self._forget_asides(ended_ms)
         return self._collect()
 
     def test(self, item: Item, encoded_size_bytes: int, t_ms: int) -> None:
@@ -194,7 +203,8 @@ class GraphSet(Deciding):
     def sweep(self, t_ms: int, at_most: int | None = None) -> Changes:
         """Let go what has ended at `t_ms` and what was aside too long; let in again what now finds room.
 
-        With `at_most` only so many of what ended first; while `next_end_ms` has come, call it again for the others.
+        With `at_most` only so many of either, those first that are due longest; while `next_end_ms` has come, call it
+        again for the others.
         """
         ended: dict[Address, dict[bytes, Record]] = {}
         left = len(self._expiries) if at_most is None else at_most
@@ -208,7 +218,7 @@ class GraphSet(Deciding):
         for principal, records in ended.items():
             self._expire(self._accounts[principal], list(records.values()), t_ms)
         self._settle_touched(t_ms)
-        self._forget_asides(t_ms)
+        self._forget_asides(t_ms, at_most)
         return self._collect()
 
     # A head
@@ -324,7 +334,7 @@ class GraphSet(Deciding):
                     self._wait(account, account.retracts.pop(), t_ms)
         else:
             self._settle_cuts(account, t_ms)
-            self._settle_charged(account, t_ms)
+            self._settle_charged(account, t_ms, t_ms)
         self._apply_erasures(t_ms)
 
     def _wait(self, account: Account, retract: RetractRecord, t_ms: int) -> None:

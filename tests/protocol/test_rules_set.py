@@ -9,6 +9,7 @@ from p2pmem_protocol.bodies import RetractMode, Revoke
 from p2pmem_protocol.credential import Right
 from p2pmem_protocol.envelope import Unsigned
 from p2pmem_protocol.errors import BugError, MisuseError, Reason
+from p2pmem_protocol.graphset import GraphSet
 from p2pmem_protocol.heads import HeadChain
 from p2pmem_protocol.keys import Key
 from p2pmem_protocol.kinds import Kind
@@ -64,6 +65,26 @@ def test_h3_what_a_head_change_cuts_is_kept_aside_a_day_and_then_goes() -> None:
     gone = peer.set.sweep(T0 + CUT_KEPT_ASIDE_MS)
     assert [departure.state for departure in gone.aside] == [State.FORGOTTEN]
     assert list(peer.set.known()) == []
+
+
+def test_h3_what_was_cut_together_goes_piece_by_piece() -> None:
+    cut = [share("alice", version, life=5 * DAY) for version in (1, 2, 3)]
+    peer = Peer(HEAD, T0, *cut)
+    peer.set.set_head(roster(WITHOUT_ALICE, 2, parent=HEAD), T0)
+    due_ms = T0 + CUT_KEPT_ASIDE_MS
+    assert len(peer.set.sweep(due_ms, 2).aside) == 2
+    assert peer.set.next_end_ms() == due_ms
+    assert len(peer.set.sweep(due_ms, 2).aside) == 1
+    assert list(peer.set.known()) == []
+
+
+def test_h3_what_the_head_of_a_start_cuts_is_kept_aside_a_day_from_then() -> None:
+    graph_set, it = GraphSet(GRAPH, NETWORK), share("alice", life=5 * DAY)
+    graph_set.restore(it, size_of(it), State.IN)
+    graph_set.set_head(roster(WITHOUT_ALICE, 2, parent=HEAD), T0 + DAY, lets_go=False)
+    graph_set.sweep(T0 + DAY)
+    assert graph_set.state_of(it.id) is State.CUT
+    assert graph_set.next_end_ms() == T0 + DAY + CUT_KEPT_ASIDE_MS
 
 
 def test_h3_it_comes_back_when_a_head_change_restores_the_right() -> None:

@@ -85,7 +85,7 @@ class Twins:
         again = GraphSet(GRAPH, NETWORK)
         for record in self.fast.known():
             again.restore(items[record.id], size_of(items[record.id]), record.state, record.since_ms)
-        changes = again.set_head(self.fast.head, t_ms, forked=self.fast.is_forked, named=self.named)
+        changes = again.set_head(self.fast.head, t_ms, forked=self.fast.is_forked, named=self.named, lets_go=False)
         assert (changes.entered, changes.left, changes.aside) == ((), (), ())
         self.fast = again
 
@@ -133,7 +133,7 @@ class Twins:
 
 def run(seed: int) -> None:
     history = histories.make(seed)
-    rng = random.Random(seed + 1)
+    rng, starts = random.Random(seed + 1), random.Random(seed + 2)
     twins = Twins(history)
     t_ms = T0 + 10 * MINUTE
     twins.set_head(0, t_ms)
@@ -144,6 +144,8 @@ def run(seed: int) -> None:
             t_ms += rng.choice((1, MINUTE, MINUTE, MINUTE, 30 * MINUTE))
         elif rng.random() < 0.02:
             t_ms += rng.choice((3 * HOUR, 25 * HOUR))
+        if starts.random() < 0.05:  # what ended while it was stopped is not swept yet
+            twins.restart(t_ms)
         twins.sweep(t_ms)
         if rng.random() < 0.07:
             place = min(place + 1, len(history.heads) - 1) if rng.random() < 0.7 else rng.randrange(len(history.heads))

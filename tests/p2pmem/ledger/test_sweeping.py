@@ -10,12 +10,15 @@ import pytest
 import trio
 from p2pmem_jobs import ThreadBlocking, database
 from p2pmem_protocol.errors import OutsideError
+from p2pmem_protocol.kinds import Kind
+from p2pmem_protocol.limits import DAY_MS
 from trio.testing import wait_all_tasks_blocked
 
-from p2pmem.face import NewGraph
+from p2pmem.face import LimitsChange, MemberChange, NewGraph
 from p2pmem.ledger.admission import EXPIRED_KEPT_MS, Admission
 from p2pmem.ledger.batch import Batch
 from p2pmem.ledger.ledger import Ledger
+from p2pmem.node import Node
 from tests.p2pmem.ledger.test_placed import Clock, open_at, share
 
 MINUTE_MS = 60_000
@@ -106,3 +109,37 @@ async def test_an_erasure_that_the_disk_refuses_waits_for_room_and_ends_no_node(
         count = "SELECT count(*) FROM content"
         left = await node.ledger.database.write(lambda connection: connection.execute(count).fetchone()[0], owed=True)
     assert (left, refusals) == (0, [])
+
+
+async def test_what_was_aside_for_a_day_while_the_node_was_stopped_goes_from_the_disk(tmp_path: Path) -> None:
+    clock = Clock()
+    async with open_at(tmp_path, clock) as node:
+        graph = (await node.face.found(NewGraph("cut"))).graph
+        await share(node, graph, "cut", ttl_ms=20 * DAY_MS)
+        limits = LimitsChange(ttl_default_ms=DAY_MS, ttl_max_ms=DAY_MS)
+        await node.face.change_members(graph, MemberChange(limits=limits))
+        assert _standing(node) == ["cut"]
+    clock.ahead_ms = 2 * DAY_MS
+    async with open_at(tmp_path, clock) as node:
+        await node.services.keeper.sweep()
+        assert _standing(node) == []
+
+
+async def test_what_found_room_while_the_node_was_stopped_is_in_the_set_on_the_disk_too(tmp_path: Path) -> None:
+    clock = Clock()
+    async with open_at(tmp_path, clock) as node:
+        graph = (await node.face.found(NewGraph("crowded"))).graph
+        await share(node, graph, "ends", ttl_ms=MINUTE_MS)
+        await share(node, graph, "waits", ttl_ms=DAY_MS)
+        await node.face.change_members(graph, MemberChange(limits=LimitsChange(live_items=1)))
+        assert _standing(node) == ["in", "over"]
+    clock.ahead_ms = 2 * MINUTE_MS
+    async with open_at(tmp_path, clock) as node:
+        await node.services.keeper.sweep()
+        assert _standing(node) == ["expired", "in"]
+
+
+def _standing(node: Node) -> list[str]:
+    """Where the shares stand on the disk."""
+    sql = "SELECT place FROM item WHERE kind = ? ORDER BY place"
+    return node.ledger.database.read(lambda it: [place for (place,) in it.execute(sql, (int(Kind.SHARE),))])
