@@ -48,6 +48,7 @@ class GossipStream:
             try:
                 await self.seam.send_all(data)
             except StreamClosedError as error:
+                await self.seam.reset()  # pubsub forgets it, and what has arrived on it would be unread for ever
                 raise StreamClosed(str(error)) from error
 
     async def close(self) -> None:

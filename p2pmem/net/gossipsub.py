@@ -132,12 +132,15 @@ class SafePubsub(Pubsub):
         await self.write_msg(stream, rpc)
 
     async def _watch(self, peer_id: ID, stream: INetStream) -> None:
-        """Notice the end of a stream on which the peer has nothing to say."""
+        """Notice the end of a stream on which the peer has nothing to say, and give it up then, or with pubsub."""
+        seam = cast(GossipStream, stream).seam
         try:
-            while await cast(GossipStream, stream).seam.receive_some():
+            while await seam.receive_some():
                 pass
         except StreamClosedError:
             pass
+        finally:
+            await seam.reset()
         if self.peers.get(peer_id) is stream:
             self._handle_dead_peer(peer_id)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
 import os
 from pathlib import Path
@@ -12,12 +13,15 @@ import pytest
 import trio
 
 from p2pmem.net.framing import FrameReader, encode_frames
+from p2pmem.net.gossipsub import MESHSUB, open_gossip
 from p2pmem.net.libp2p_host import Libp2pNetwork
-from p2pmem.net.seam import NetworkLimits, Standing, Stream, StreamClosedError
+from p2pmem.net.multistream import encode_token
+from p2pmem.net.seam import NetworkLimits, PeerId, Standing, Stream, StreamClosedError
 from p2pmem.net.secure import Identity, SecureChannel
+from p2pmem.net.topics import Verdict
 from p2pmem.net.wire import WireError
 from p2pmem.net.yamux import INITIAL_WINDOW_BYTES
-from tests.attacks.raw import ACK, DATA, PING, RST, SYN, WINDOW, frame, negotiate
+from tests.attacks.raw import ACK, DATA, PING, RST, SYN, WINDOW, data, frame, negotiate
 
 from .attacker import assert_serves, hold, read_until, secured, until_closed, victim, write_until_closed
 from .helpers import until
@@ -185,6 +189,37 @@ async def test_whoever_comes_and_goes_and_leaves_content_unread_makes_no_memory_
         assert network.counters.unread_bytes <= 4_000_000
 
 
+async def test_nothing_stays_of_what_comes_on_a_stream_of_gossip_that_is_given_up() -> None:
+    async with victim() as network, open_gossip(network, identity_seed=hashlib.sha256(b"victim").digest()) as topics:
+        await topics.subscribe("open", _take)
+        resets = await secured(network)
+        await read_until(resets, MESHSUB.encode())
+        agreed = encode_token("/multistream/1.0.0") + encode_token(MESHSUB)
+        await resets.write(data(2, agreed + bytes(200_000)) + frame(WINDOW, RST, 2, 0))
+        await _ping(resets)
+        await until(lambda: network.counters.unread_bytes == 0)
+
+        async def fail() -> None:
+            raise RuntimeError("a fault in the router")
+
+        speaks = await secured(network)
+        await read_until(speaks, MESHSUB.encode())
+        await speaks.write(data(2, agreed))
+        await read_until(speaks, b"open")
+        pubsub = await topics._running()
+        pubsub.manager.run_task(fail)
+        with trio.fail_after(10):
+            await read_until(speaks, frame(WINDOW, RST, 2, 0))
+        for channel in (resets, speaks):
+            channel.wire.close()
+        await until(lambda: not network.connected())
+        assert network.counters.unread_bytes == 0
+
+
+async def _take(peer: PeerId, content: bytes) -> Verdict:
+    return Verdict.ACCEPT
+
+
 async def _come_and_go(network: Libp2pNetwork) -> None:
     channel = await secured(network)
     for stream_id in range(1, 33, 2):
@@ -197,6 +232,10 @@ async def _leave_unread(channel: SecureChannel, stream_id: int, size_bytes: int)
     await channel.write(negotiate(stream_id, "/hold/1"))
     await read_until(channel, b"/hold/1")
     await channel.write(frame(DATA, 0, stream_id, size_bytes, bytes(size_bytes)))
+    await _ping(channel)
+
+
+async def _ping(channel: SecureChannel) -> None:
     await channel.write(frame(PING, SYN, 0, 7))
     await read_until(channel, frame(PING, ACK, 0, 7))
 
