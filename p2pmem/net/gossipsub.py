@@ -287,6 +287,7 @@ class GossipTopics:
         self._receivers: dict[str, Receiver] = {}
         self._pubsub: SafePubsub | None = None
         self._ready = trio.Event()
+        self._telling: trio.Nursery | None = None
         self.restarts = 0
 
     async def subscribe(self, topic: str, receiver: Receiver) -> None:
@@ -298,7 +299,7 @@ class GossipTopics:
         await pubsub.subscribe(topic)
         for peer in self._network.connected():
             if self._may_speak(peer, topic):
-                await self.announce(peer)
+                self._tell(peer)
 
     async def unsubscribe(self, topic: str) -> None:
         if self._receivers.pop(topic, None) is not None:
@@ -317,6 +318,11 @@ class GossipTopics:
                 await (await self._running()).announce(ID.from_string(peer))
             except (OutsideError, StreamClosed) as error:
                 log.debug("net.gossip.not_announced", extra={"peer": peer, "error": str(error)})
+
+    def _tell(self, peer: PeerId) -> None:
+        """Announce to a peer beside everything else: one that does not answer takes `open_stream_timeout_s`."""
+        if self._telling is not None:  # who has failed tells everybody when it begins anew
+            self._telling.start_soon(self.announce, peer)
 
     def peers(self, topic: str) -> frozenset[PeerId]:
         known = self._pubsub.peer_topics.get(topic, set()) if self._pubsub is not None else set()
@@ -359,15 +365,16 @@ class GossipTopics:
         )
         router._pending_messages = _Nothing(list)
         pubsub = SafePubsub(host, router, self._receivers, self._may_speak, self._blame, self._limits)
-        async with background_trio_service(pubsub), background_trio_service(router):
+        async with background_trio_service(pubsub), background_trio_service(router), trio.open_nursery() as telling:
             try:
                 await pubsub.wait_until_ready()
                 for topic in self._receivers:
                     await pubsub.subscribe(topic)
-                self._pubsub = pubsub
+                self._pubsub, self._telling = pubsub, telling
                 self._ready.set()
                 await self._follow(host)
             finally:
+                self._telling = None
                 with trio.CancelScope(shield=True):
                     await pubsub.close_streams()
 
@@ -376,7 +383,7 @@ class GossipTopics:
         while True:
             async for event in self._network.peer_events():
                 if event.kind is PeerEventKind.CONNECTED:
-                    await self.announce(event.peer)
+                    self._tell(event.peer)
                 else:
                     for notifee in host.notifees:
                         await notifee.disconnected(None, Connected(ID.from_string(event.peer)))

@@ -20,12 +20,14 @@ from trio.testing import MockClock
 
 from p2pmem.net.framing import encode_frames
 from p2pmem.net.gossipsub import IDENTIFY, MESHSUB, GossipTopics, open_gossip
+from p2pmem.net.libp2p_host import Libp2pNetwork
 from p2pmem.net.limits import GossipLimits
-from p2pmem.net.seam import Network, PeerId, Standing, Stream, StreamClosedError
+from p2pmem.net.seam import Network, NetworkLimits, PeerId, Standing, Stream, StreamClosedError
 from p2pmem.net.secure import Identity
 from p2pmem.net.topics import TOPIC_DATA_MAX_BYTES, Verdict
 from tests.attacks.raw import signed_message
 
+from .attacker import secured, victim
 from .conftest import MemoryNetworks, Networks
 from .helpers import read_to_end, until
 
@@ -488,6 +490,29 @@ async def test_whoever_comes_and_goes_under_ever_new_ids_leaves_nothing(networks
         assert pubsub._announcing == {}
         await line[0].topics.publish("open", b"still here")
         await until(lambda: inboxes[1].got == [b"still here"])
+
+
+async def test_peers_that_answer_nothing_hold_up_no_gossip_with_others() -> None:
+    limits, seeds = NetworkLimits(open_stream_timeout_s=60), [hashlib.sha256(it).digest() for it in (b"victim", b"bo")]
+    with trio.fail_after(20):
+        async with (
+            victim(limits) as network,
+            Libp2pNetwork(identity_seed=seeds[1]) as other,
+            open_gossip(network, identity_seed=seeds[0]) as topics,
+            open_gossip(other, identity_seed=seeds[1]) as theirs,
+        ):
+            strangers = [await secured(network) for _ in range(3)]
+            await until(lambda: len(network.connected()) == 3)
+            inbox = Inbox()
+            await topics.subscribe("open", Inbox())
+            await theirs.subscribe("open", inbox)
+            await other.connect(network.addresses()[0], expected=None)
+            await until(lambda: other.peer_id in topics.peers("open") and network.peer_id in theirs.peers("open"))
+            await topics.publish("open", b"to who listens")
+            await until(lambda: inbox.got == [b"to who listens"])
+            assert len(network.connected()) == len(strangers) + 1
+            for stranger in strangers:
+                stranger.wire.close()
 
 
 async def test_misuse_is_told_before_anything_is_sent(networks: Networks) -> None:
