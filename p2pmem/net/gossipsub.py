@@ -337,7 +337,7 @@ class GossipTopics:
         while True:
             try:
                 await self._run()
-            except ExceptionGroup:
+            except* Exception:  # and not what cancels us at the same time
                 log.exception("net.gossip.restarted")
             self.restarts += 1
             self._ready = trio.Event()

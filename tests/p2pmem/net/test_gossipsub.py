@@ -460,6 +460,24 @@ async def test_a_router_that_fails_is_started_anew_with_its_topics(networks: Net
         await until(lambda: inbox.got == [b"again"])
 
 
+@pytest.mark.parametrize("turns", range(12))
+async def test_a_router_that_has_failed_when_it_is_closed_harms_nobody(networks: Networks, turns: int) -> None:
+    begun = trio.Event()
+
+    async def fail() -> None:
+        begun.set()
+        raise RuntimeError("a fault in the router")
+
+    async with nodes(networks, 2) as line:
+        for node in line:
+            await node.topics.subscribe("open", Inbox())
+        await until(lambda: bool(line[0].topics.peers("open")))
+        (await line[0].topics._running()).manager.run_task(fail)
+        await begun.wait()
+        for _ in range(turns):
+            await trio.lowlevel.checkpoint()
+
+
 async def test_what_is_said_after_a_restart_is_new_however_much_was_said_before(networks: Networks) -> None:
     """Peers tell messages apart by author and number. Numbers that begin anew with the second would repeat some."""
     seed = hashlib.sha256(b"sender").digest()
