@@ -214,7 +214,7 @@ async def test_what_ended_does_not_come_back(cluster: Cluster) -> None:
 
 
 @pytest.mark.cluster(n=2)
-async def test_a_disk_that_is_nearly_full_takes_in_nothing_of_others_and_goes_on_by_itself(cluster: Cluster) -> None:
+async def test_j3_a_disk_that_is_nearly_full_takes_in_nothing_of_others_and_goes_on_by_itself(cluster: Cluster) -> None:
     ada, bo = cluster.nodes
     first = await ada.share("ex:a ex:b ex:c .")
     await cluster.settled()

@@ -39,7 +39,7 @@ async def test_members_and_a_reader_hear_of_a_share_by_its_topic_within_seconds(
 
 
 @OPEN
-async def test_who_begins_to_read_late_gets_all_that_was_said_before(cluster: Cluster) -> None:
+async def test_j2_who_begins_to_read_late_gets_all_that_was_said_before(cluster: Cluster) -> None:
     ada, bo, _ = cluster.nodes
     early = [await bo.share(f"ex:trial ex:number {number} .") for number in range(40)]
     await bo.endorse(await ada.share("ex:a ex:b ex:c ."))
@@ -63,7 +63,7 @@ async def test_a_reader_gets_content_too_large_for_an_envelope(cluster: Cluster)
 
 
 @OPEN
-async def test_a_reader_may_not_write_and_members_do_not_take_what_it_says(cluster: Cluster) -> None:
+async def test_j2_a_reader_may_not_write_and_members_do_not_take_what_it_says(cluster: Cluster) -> None:
     ada, *_ = cluster.nodes
     reader = await cluster.add("reader")
     await reader.face.follow(cluster.graph, addresses=ada.inside.network.addresses())

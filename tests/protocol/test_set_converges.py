@@ -38,7 +38,7 @@ class Node:
         self.set = GraphSet(GRAPH, NETWORK)
         self.place = -1
         self.refused: dict[bytes, int] = {}
-        self.trusted: dict[VersionKey, Trust] = {}
+        self.trusted: dict[VersionKey, TrustReport] = {}
 
     def clock(self, t_ms: int) -> int:
         return t_ms + self.skew_ms
@@ -50,11 +50,11 @@ class Node:
             head, forked = self.history.heads[place]
             self.set.set_head(head, t_ms, forked=forked, named=self.history.quorums)
             self.refused.clear()
-            self.trusted = self.levels(t_ms)
+            self.trusted = self.reports(t_ms)
 
     def sweep(self, t_ms: int) -> None:
         self.set.sweep(self.clock(t_ms))
-        self.trusted = self.levels(self.clock(t_ms))
+        self.trusted = self.reports(self.clock(t_ms))
 
     def offer(self, item: Item, t_ms: int) -> bool:
         try:
@@ -70,34 +70,35 @@ class Node:
     def wants(self, item_id: bytes, t_ms: int) -> bool:
         return self.set.state_of(item_id) is None and self.refused.get(item_id, 0) + REFUSED_FOR_MS <= t_ms
 
-    def levels(self, t_ms: int) -> dict[VersionKey, Trust]:
+    def reports(self, t_ms: int) -> dict[VersionKey, TrustReport]:
         return {
-            version.key: version.trust.level
+            version.key: version.trust
             for asset in list(self.set.assets())
             for version in asset_view(self.set, asset, t_ms).versions
         }
 
     def _check_trust(self, item: Item, changes: Changes, t_ms: int) -> None:
-        """Trust falls only by a rejection, a withdrawal, or a share or publish that names another principal; or where a
+        """Trust falls only by a rejection, a withdrawal, or a share or publish by one principal more; or where a
         principal rejected what its own agent said for it, which did not count, and then revokes those words."""
         now = dict(self.trusted)
         for asset in changes.assets:
             reports = {version.key: version.trust for version in asset_view(self.set, asset, t_ms).versions}
-            now = {key: level for key, level in now.items() if key.asset != asset}
+            now = {key: report for key, report in now.items() if key.asset != asset} | reports
             for key, report in reports.items():
-                now[key] = report.level
-                before = self.trusted.get(key, report.level)
-                assert report.level >= before or _may_lower(item, report), (item, key, before, report.level)
+                before = self.trusted.get(key, report)
+                assert report.level >= before.level or _may_lower(item, before, report), (item, key, before, report)
         self.trusted = now
 
 
-def _may_lower(item: Item, report: TrustReport) -> bool:
+def _may_lower(item: Item, before: TrustReport, now: TrustReport) -> bool:
     if isinstance(item, Evidence):
         decided = item.statement.decision in (Endorse.WITHDRAW, Decision.REJECT)
-        return item.subject == report.subject and decided
+        return item.subject == now.subject and decided
     if item.kind is Kind.REVOKE:
-        return report.level is Trust.REJECTED and item.author in {line.signer for line in report.rejections}
-    return item.kind in (Kind.SHARE, Kind.PUBLISH) and item.delegation is not None
+        is_heard_now = item.author in before.barred and item.author not in now.barred
+        return is_heard_now and now.level is Trust.REJECTED and item.author in {line.signer for line in now.rejections}
+    is_said_by_one_more = set(now.barred) > set(before.barred)
+    return item.kind in (Kind.SHARE, Kind.PUBLISH) and item.delegation is not None and is_said_by_one_more
 
 
 def meet(a: Node, b: Node, t_ms: int) -> set[bytes]:
