@@ -171,8 +171,8 @@ def test_jobs_need_only_trio_and_the_scheduler_has_one_file() -> None:
     assert len({where.split(":")[0] for where, root in outside if root == "apscheduler"}) <= 1
 
 
-OF_AN_EXTRA = {"pyshacl", "rdflib"}
-"""What p2pmem[shacl] brings, and nothing imports but the worker that validates."""
+OF_AN_EXTRA = {"pyshacl", "rdflib", "mcp", "mcp_types"}
+"""What p2pmem[shacl] and p2pmem[mcp] bring: only the worker that validates and the server of tools import it."""
 
 
 @pytest.mark.parametrize("package", ARROWS)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import p2pmem
 from p2pmem.api.problems import EXIT_MEANINGS, BadRequestError, Exit
-from p2pmem.face import NotFoundError
+from p2pmem.face_names import graph_of
 from p2pmem.home import Home
 
 if TYPE_CHECKING:
@@ -78,20 +78,7 @@ class Context:
 
     async def graph(self) -> str:
         """The graph that is named by its name, IRI or slug, or the only one there is."""
-        named = self.named_graph
-        if named is not None and "/" in named:
-            return named
-        graphs = await self.face.graphs()
-        if named is not None:
-            graphs = tuple(it for it in graphs if it.graph.endswith(f"/{named}"))
-            if not graphs:
-                raise NotFoundError(f"no context graph here is called {named!r}; `p2pmem graph list` shows them")
-        if not graphs:
-            raise NotFoundError("this node is in no context graph: `p2pmem graph create` founds one, `join` enters one")
-        if len(graphs) > 1:
-            names = ", ".join(it.graph for it in graphs)
-            raise BadRequestError(f"say which context graph with --graph: {names}")
-        return graphs[0].graph
+        return await graph_of(self.face, self.named_graph, " with --graph")
 
 
 @dataclass(frozen=True, slots=True)

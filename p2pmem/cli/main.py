@@ -10,7 +10,20 @@ from collections.abc import Sequence
 
 from p2pmem.api.codec import dumps
 from p2pmem.api.problems import BUG, Exit, problem, problem_of, row_of
-from p2pmem.cli import changing, checking, following, graphs, here, memory, peers, reading, trusting, upkeep, wallets
+from p2pmem.cli import (
+    changing,
+    checking,
+    following,
+    for_models,
+    graphs,
+    here,
+    memory,
+    peers,
+    reading,
+    trusting,
+    upkeep,
+    wallets,
+)
 from p2pmem.cli.command import Command, Context, UsageError, asks_for_json, make_parser
 from p2pmem.cli.output import Output
 from p2pmem.face import NewMember
@@ -28,6 +41,7 @@ COMMANDS: tuple[Command, ...] = (
     *peers.COMMANDS,
     *upkeep.COMMANDS,
     *checking.COMMANDS,
+    *for_models.COMMANDS,
 )
 
 NAMES_OF_FILES = frozenset({"home", "file", "content", "head"})

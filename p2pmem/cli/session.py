@@ -63,12 +63,13 @@ def is_alive(pid: int) -> bool:
 
 
 @asynccontextmanager
-async def open_face(home: Home) -> AsyncIterator[Face]:
-    """The face of the node that runs in this directory."""
+async def open_face(home: Home, agent: str | None = None) -> AsyncIterator[Face]:
+    """The face of the node that runs in this directory, or what of it one agent may call."""
     from p2pmem.api.client import HttpFace
+    from p2pmem.api.guard import agent_token
 
-    running = find_running(home)
-    async with HttpFace(running.http, read_token(home)) as face:
+    running, token = find_running(home), read_token(home)
+    async with HttpFace(running.http, token if agent is None else agent_token(token, agent)) as face:
         yield face
 
 

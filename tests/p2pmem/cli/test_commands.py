@@ -59,7 +59,8 @@ show content status changes graph_create graph_list graph_show graph_members gra
 graph_approve graph_refuse graph_leave graph_follow review_list review_approve review_reject job_list job_show job_watch
 job_cancel job_retry job_resolve graph_owner graph_mend graph_sign graph_roster review_show history diff agent_list
 agent_add agent_token sign_prepare sign_submit peer_list peer_show peer_ban peer_unban acting_allow acting_accept
-acting_list revoke clock_confirm compact trust_attest trust_explain trust_export trust_check proof_export proof_check
+acting_list revoke clock_confirm compact mcp trust_attest trust_explain trust_export trust_check proof_export
+proof_check
 """.split()  # noqa: SIM905 - reads as a list
 HEAVY = {
     "trio",
@@ -72,6 +73,7 @@ HEAVY = {
     "eth_account",
     "coincurve",
     "sqlite3",
+    "mcp",
 }
 
 
