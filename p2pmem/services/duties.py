@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import trio
-from p2pmem_jobs import ClosedError, Job, JobEndedBadlyError, OutsideError as NotStoredError, Queue
+from p2pmem_jobs import ClosedError, EndedError, Job, JobEndedBadlyError, OutsideError as NotStoredError, Queue
 from p2pmem_protocol.bodies import Ack
 from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.evidence import Decision
@@ -30,7 +30,7 @@ from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.services.signing import Signing
 from p2pmem.work.outgoing import ASK_AGAIN_S, AtOnce, NotAdmittedError, Outgoing, Ready
-from p2pmem.work.reviewing import ReviewArgs, ReviewingJobs
+from p2pmem.work.reviewing import ReviewArgs, ReviewingJobs, verifies
 from p2pmem.work.verifying import SaidResult, SubjectArgs, version_view
 
 log = logging.getLogger(__name__)
@@ -85,8 +85,8 @@ class Duties:
         self.policy = policy
         """How proposals are reviewed here, a word of `review.judging`."""
         self._under_review: Counter[Address] = Counter()
-        self._running: set[str] = set()
-        """Jobs that are counted there, by their ids."""
+        self._running: dict[str, OpenReview] = {}
+        """What is counted there, by the ids of its jobs."""
         self._waiting: dict[Address, OrderedDict[tuple[GraphId, AssetKey], None]] = {}
         """By proposer, what is looked at when it has room again."""
         self._changed: dict[tuple[GraphId, AssetKey], None] = {}
@@ -189,6 +189,7 @@ class Duties:
         graph = self._ledger.graphs.get(graph_id)
         if graph is None:
             return
+        await self._end_outdated(graph, key)
         asset = graph.set.asset(key)
         for version in list(asset.versions) if asset is not None else []:
             # Most of what comes is only shared, and nobody has asked to verify it: no view is made for nothing.
@@ -276,9 +277,20 @@ class Duties:
                 self._not_asked[graph.id, key.asset] = None
                 continue
             if job.id not in self._running:
-                self._running.add(job.id)
+                self._running[job.id] = review
                 self._under_review[proposer] += 1
                 self._nursery.start_soon(self._until_reviewed, job, proposer)
+
+    async def _end_outdated(self, graph: LedgerGraph, key: AssetKey) -> None:
+        """End what a policy has no answer to yet on behalf of a quorum that is not the head's: no verdict under it is
+        let in, and what waits to be tried again would hold its place until then."""
+        for job_id, review in list(self._running.items()):
+            if (review.graph, review.subject.asset) == (graph.id, key) and not verifies(graph, review.quorum):
+                await self._write_taken()
+                try:
+                    await self._queue.cancel(job_id, "its quorum verifies no more")
+                except (EndedError, NotStoredError) as error:  # by itself, now or when it is tried again
+                    log.info("review.ends", extra={"why": str(error)})
 
     def _wait_for_room(self, graph: LedgerGraph, key: VersionKey, proposers: list[Address]) -> None:
         for proposer in proposers:
@@ -301,7 +313,7 @@ class Duties:
             await job.result()
         except (JobEndedBadlyError, ClosedError) as error:  # or the node stops, and it goes on at the next start
             log.info("review.ended", extra={"why": str(error)})
-        self._running.discard(job.id)
+        del self._running[job.id]
         self._under_review[proposer] -= 1
         self._look_again()
         self._ledger.wake()

@@ -143,7 +143,7 @@ class ReviewingJobs:
             found = Judgement(Decision.REJECT, Method.AUTO, problem)
         elif self._judge_by_policy is None:
             raise MisuseError(f"{reference_in(graph, key)} waits for a person: review.policy is manual now")
-        elif not _verifies(graph, args.quorum):
+        elif not verifies(graph, args.quorum):
             raise MisuseError(f"{reference_in(graph, key)} is for another quorum to verify now")
         else:
             _check_undecided(graph, key, args)
@@ -158,10 +158,10 @@ class ReviewingJobs:
 
     def _is_asked(self, graph: LedgerGraph, key: VersionKey, quorum: bytes) -> bool:
         """Whether a live proposal asks those of this quorum."""
-        return _verifies(graph, quorum) and deadline(graph.set, key, self._ledger.clock.now_ms()) is not None
+        return verifies(graph, quorum) and deadline(graph.set, key, self._ledger.clock.now_ms()) is not None
 
 
-def _verifies(graph: LedgerGraph, quorum: bytes) -> bool:
+def verifies(graph: LedgerGraph, quorum: bytes) -> bool:
     """Whether this quorum is the head's: of another no verdict is let in."""
     return graph.head is not None and graph.head.quorum.id == quorum
 

@@ -13,6 +13,7 @@ from trio.testing import MockClock
 from p2pmem.face import MemberChange
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.review.judging import AutoJudge, Judgement
+from p2pmem.services import duties
 from tests.p2pmem.trust.scene import addresses, scene
 
 LONG = "".join(f"ex:trial ex:n {n} .\n" for n in range(2_000))
@@ -42,7 +43,7 @@ async def test_a_judge_that_gives_no_answer_is_asked_again_as_long_as_anybody_as
         for node in it.verifiers:
             # of the first quorum nobody asks for anything any more, and the second one is asked to the end
             reviews = await node.face.jobs(state=None, limit=9, kind="review")
-            assert sorted(each.state for each in reviews) == ["failed", "queued"]
+            assert sorted(each.state for each in reviews) == ["cancelled", "queued"]
         answers = True
         await it.cluster.advance(hours=3)
         assert await it.level(asset) is Trust.CONSENSUS_VERIFIED
@@ -75,6 +76,32 @@ async def test_a_judge_is_not_asked_on_behalf_of_a_quorum_that_verifies_no_more(
         await it.cluster.advance(hours=3)
         assert await it.level(asset) is Trust.CONSENSUS_VERIFIED
         assert answered == 3, "once for each verifier"
+
+
+async def test_a_review_for_a_quorum_that_verifies_no_more_gives_its_place_to_another_at_once(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(duties, "REVIEWS_PER_PROPOSER_MAX", 1)
+    asked: list[str] = []
+
+    async def never(self: AutoJudge, graph: LedgerGraph, seal: Seal, content: bytes) -> Judgement:
+        asked.append(seal.name)
+        raise OutsideError("it does not answer")
+
+    monkeypatch.setattr(AutoJudge, "judge", never)
+    async with scene(policy="auto") as it:
+        asset = await it.ada.share(LONG)
+        await it.cluster.settled()
+        await it.ada.start_verify(asset, within=hours(8))
+        await it.cluster.advance(hours=7)
+        (waits,) = await it.bo.face.jobs(state=None, limit=9, kind="review")
+        assert waits.state == "queued", "tried again in up to two hours"
+        asked.clear()
+        await it.ada.change_members(MemberChange(m=3))
+        await it.cluster.advance(minutes=1)
+        states = sorted(each.state for each in await it.bo.face.jobs(state=None, limit=9, kind="review"))
+        assert states == ["cancelled", "queued"]
+        assert set(asked) == {asset.name}, "on behalf of the quorum that verifies now"
 
 
 async def test_a_judge_that_gives_no_answer_is_not_asked_after_the_deadline(
