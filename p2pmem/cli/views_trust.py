@@ -60,10 +60,11 @@ def show_explanation(it: Explanation) -> str:
             ("in full", it.shown if it.shown != level(version.trust) else ""),
             ("would raise it", clean(it.would_raise)),
             ("quorum", f"serial {it.quorum_serial}, {it.quorum}" if it.quorum else "none"),
-            ("", "an earlier one, under which the roster keeps it as verified" if it.kept else ""),
+            ("", f"an earlier one, under which the roster keeps it as verified by {_approvers(it)}" if it.kept else ""),
             ("verifiers", " ".join(it.verifiers)),
             ("barred", f"{' '.join(it.barred)} (the author, and whoever it was signed for)" if it.barred else ""),
-            ("still silent", " ".join(it.missing)),
+            # Who approved under the earlier one has mostly said nothing under that of now.
+            ("silent under that of now" if it.kept else "still silent", " ".join(it.missing)),
             ("asked until", show_time(it.asked_until_ms) if it.asked_until_ms else ""),
             ("root", version.root),
             ("seal", version.seal),
@@ -74,6 +75,12 @@ def show_explanation(it: Explanation) -> str:
     rows = [_signature(each) for each in it.signatures]
     columns = ("WHAT", "LABEL", "SIGNER", "FOR", "SAYS", "METHOD", "COUNTS", "REASON")
     return "\n".join([head, table(columns, rows, "no signature"), *_retracts(it.retracts)])
+
+
+def _approvers(it: Explanation) -> str:
+    """By whom it was verified under the quorum that is shown."""
+    said = [each for each in it.signatures if each.decision == "approve" and not each.ignored]
+    return ", ".join(clean(each.label) or each.signer for each in said)
 
 
 def _signature(it: SignatureView) -> list[str]:
