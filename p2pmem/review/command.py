@@ -10,6 +10,9 @@ chooses every IRI and literal. Never pass them to a shell, an interpreter or a t
 them reads instructions of strangers. The command is started without a shell, with an empty environment but for PATH
 and what is listed below, in `/`; its output is cut at 64 KiB, and it is killed with its children at the time limit.
 Its exit code decides: once it has ended, nobody waits for children that it left behind, and those are killed.
+Killed is its process group: a child that begins a session of its own (`setsid`, a daemon) outlives all of this, with
+your rights. Where that may not be, make the command one that contains what it starts, such as `bwrap --unshare-pid
+--die-with-parent` or `systemd-run --scope`.
 
     P2PMEM_GRAPH    P2PMEM_SUBGRAPH (empty: none)    P2PMEM_AUTHOR    P2PMEM_NAME    P2PMEM_VERSION
     P2PMEM_ROOT     P2PMEM_SEAL
@@ -75,7 +78,7 @@ async def run_bounded(
     """Run a process group on `data`: its exit code and the first 64 KiB of its output.
 
     Raises `OutsideError` when it cannot be started or takes too long. However this ends, also cancelled, the process
-    and its children are gone.
+    and those of its children that stayed in its group are gone.
     """
     try:
         process = await trio.lowlevel.open_process(

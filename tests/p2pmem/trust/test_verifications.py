@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 from p2pmem_devnet.cluster import days, hours, minutes
-from p2pmem_devnet.cluster_node import NodeDownError
+from p2pmem_devnet.cluster_node import ClusterNode, NodeDownError
 from p2pmem_protocol.errors import MisuseError, Reason
 from p2pmem_protocol.evidence import Decision
 from p2pmem_protocol.trust import Trust
 from trio.testing import MockClock
 
-from p2pmem.face import MemberChange, NewGraph, NewMember
+from p2pmem.cli.views_trust import show_explanation
+from p2pmem.face import Explanation, MemberChange, NewGraph, NewMember
 from p2pmem.work import verifying
 from tests.p2pmem.trust.scene import addresses, scene, subject
 
@@ -70,23 +71,52 @@ async def test_what_was_rejected_is_below_every_floor_and_a_better_version_takes
                 assert [each.version for each in await node.versions(min_trust=floor)] == [2]
 
 
-async def test_a_newer_unverified_version_stands_beside_the_verified_one(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("first", ["the verdicts", "the newer version"])
+async def test_a_newer_unverified_version_stands_beside_the_verified_one(first: str, autojump_clock: MockClock) -> None:
     async with scene() as it:
         asset, _ = await it.proposed()
-        for node in (it.bo, it.cy):
-            await node.decide(approve=True)
-        await it.cluster.settled()
+
+        async def verify() -> None:
+            for node in (it.bo, it.cy):
+                await node.decide(approve=True)
+            await it.cluster.settled()
+
+        if first == "the verdicts":
+            await verify()
         newer = await it.ada.share("ex:trial ex:raises ex:ldl .", name=asset.name, ttl=days(10))
+        await it.cluster.settled()
+        if first == "the newer version":
+            await verify()
         assert await it.level(newer) is Trust.SELF_ATTESTED
+        assert await it.level(asset) is Trust.CONSENSUS_VERIFIED
+        view = await it.agreed(asset)
+        assert addresses(view) == {it.bo.address, it.cy.address}
+        content, explained, certified = [], [], []
         for node in it.awake:
             (verified,) = await node.versions(min_trust=Trust.CONSENSUS_VERIFIED)
             (latest,) = await node.versions(min_trust=Trust.SELF_ATTESTED)
             assert (verified.version, verified.current) == (1, True)
             assert (latest.version, latest.newer_unverified) == (2, True)
-            at_floor = await node.query("SELECT ?o { ?s ?p ?o }", min_trust=Trust.CONSENSUS_VERIFIED)
-            assert at_floor.rows == (("<http://example.org/ldl>",),)
-            says = await node.query("ASK { ?s <http://example.org/lowers> ?o }", min_trust=Trust.SELF_ATTESTED)
-            assert says.boolean is False, "at a lower floor the newer one is current"
+            for floor, version, word in (
+                (Trust.CONSENSUS_VERIFIED, 1, "lowers"),
+                (Trust.PARTIALLY_VERIFIED, 1, "lowers"),
+                (Trust.SELF_ATTESTED, 2, "raises"),
+            ):
+                found = await node.query("SELECT ?p { ?s ?p ?o }", min_trust=floor)
+                assert found.rows == ((f"<http://example.org/{word}>",),), "at a lower floor the newer one is current"
+                hits = await node.recall("trial ldl", min_trust=floor)
+                assert [hit.version and hit.version.version for hit in hits] == [version]
+            content.append(await node.content(asset))
+            told = await node.face.explain(asset.graph, asset.reference)
+            assert (told.shown, told.kept) == ("ConsensusVerified, 2 of 3, 2 needed, 2 manual", False)
+            said = [(each.kind, each.signer, each.decision, each.ignored) for each in told.signatures]
+            explained.append((sorted(said), told.missing, told.version.root))
+            certified.append((await node.certificate(asset)).statement)
+            with pytest.raises(MisuseError, match="not ConsensusVerified"):
+                await node.certificate(newer)
+        for each in (content, explained, certified):
+            assert len(each) == 5
+            assert all(other == each[0] for other in each)
 
 
 async def test_evidence_gathered_while_shared_counts_once_published(autojump_clock: MockClock) -> None:
@@ -328,6 +358,11 @@ async def test_a_proposer_that_restarts_after_the_deadline_says_what_came_of_it(
         assert ended.result["level"] == "SelfAttested"
 
 
+def _label(told: Explanation, node: ClusterNode) -> str:
+    """As who signed is named: one who is a member no more has no label."""
+    return next(it.label or it.signer for it in told.signatures if it.signer == str(node.address))
+
+
 async def test_a_complete_certificate_stays_when_the_quorum_changes(autojump_clock: MockClock) -> None:
     async with scene() as it:
         asset, _ = await it.proposed()
@@ -348,6 +383,13 @@ async def test_a_complete_certificate_stays_when_the_quorum_changes(autojump_clo
             assert addresses(view) == {it.bo.address, it.cy.address}
             assert view.trust.certificate is not None
             assert (await node.certificate(asset)).statement == before
+            told = await node.face.explain(asset.graph, asset.reference)
+            assert (told.kept, set(told.missing)) == (True, {str(it.bo.address), str(it.dan.address)})
+            rows = [row.split() for row in show_explanation(told).splitlines()]
+            (by,) = [row for row in rows if "earlier" in row]
+            assert {word.rstrip(",") for word in by[-2:]} == {"bo", _label(told, it.cy)}
+            (silent,) = [row for row in rows if row[:1] == ["silent"]]
+            assert silent == ["silent", "under", "that", "of", "now", *told.missing]
             lower = node.view(half)
             assert lower is not None
             assert lower.trust.level is Trust.SELF_ATTESTED
