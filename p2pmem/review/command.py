@@ -11,8 +11,7 @@ them reads instructions of strangers. The command is started without a shell, wi
 and what is listed below, in `/`; its output is cut at 64 KiB, and it is killed with its children at the time limit.
 Its exit code decides: once it has ended, nobody waits for children that it left behind, and those are killed.
 Killed is its process group: a child that begins a session of its own (`setsid`, a daemon) outlives all of this, with
-your rights. Where that may not be, make the command one that contains what it starts, such as `bwrap --unshare-pid
---die-with-parent` or `systemd-run --scope`.
+your rights. On Linux `unshare --user --map-current-user --fork --pid --kill-child`, before the command, ends those too.
 
     P2PMEM_GRAPH    P2PMEM_SUBGRAPH (empty: none)    P2PMEM_AUTHOR    P2PMEM_NAME    P2PMEM_VERSION
     P2PMEM_ROOT     P2PMEM_SEAL

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import textwrap
 from contextlib import AsyncExitStack
@@ -27,6 +28,7 @@ from p2pmem.face import HistoryView, NewGraph, NewMember, NotFoundError
 from p2pmem.keyring import Keyring
 from p2pmem.net.memory import MemoryFabric
 from p2pmem.node import Node, NodeSettings, Places, Surroundings, open_node
+from p2pmem.review import command
 from p2pmem.review.command import OUTPUT_BYTES_MAX, run_bounded
 from p2pmem.review.judging import AGREED, AutoJudge, Judgement, ReviewSettings
 from p2pmem.review.shapes import validate
@@ -435,6 +437,29 @@ async def test_a_command_that_has_ended_has_answered_whoever_holds_its_output_op
     )
     assert (code, output[:12]) == (1, b"it is wrong\n")
     assert len(output) <= OUTPUT_BYTES_MAX
+
+
+CONTAINED = ["unshare", "--user", "--map-current-user", "--fork", "--pid", "--kill-child"]
+
+
+@pytest.mark.processes
+async def test_the_words_that_are_advised_before_a_command_end_what_begins_a_session_of_its_own(tmp_path: Path) -> None:
+    if shutil.which("unshare") is None or (await trio.run_process([*CONTAINED, "true"], check=False)).returncode:
+        pytest.skip("no unshare, or this system lets nobody make a namespace of processes")
+    assert f"`{' '.join(CONTAINED)}`" in (command.__doc__ or "")
+    pipe = tmp_path / "held-open"
+    os.mkfifo(pipe)
+    reads = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        child = f"exec 3> {pipe}; echo >&3; setsid sleep 60 & sleep 60"
+        with pytest.raises(OutsideError, match="took more than"):
+            await run_bounded([*CONTAINED, "sh", "-c", child], b"", {"PATH": os.environ["PATH"]}, 2)
+        assert os.read(reads, 9) == b"\n"
+        with trio.fail_after(10):
+            await trio.lowlevel.wait_readable(reads)
+        assert os.read(reads, 9) == b"", "nobody holds the other end any more"
+    finally:
+        os.close(reads)
 
 
 @pytest.mark.processes
