@@ -28,6 +28,7 @@ from p2pmem.net.seam import (
 
 log = logging.getLogger(__name__)
 
+_STRANGERS: Final = frozenset((b"",))
 _NO_ROOM: Final = frozenset({"connections", "inbound-connections", "connections-per-address"})
 
 
@@ -107,6 +108,10 @@ class NetworkBase(Generic[C]):
     def account_of(self, peer: PeerId) -> str:
         standing = self._standing_of(peer)
         return standing.member if standing is not None else origin_of_address(self.address_of(peer)).wide
+
+    def accounts_beside(self, peer: PeerId) -> frozenset[bytes]:
+        standing = self._standing_of(peer)
+        return standing.graphs if standing is not None else _STRANGERS
 
     def refuse(self, event: str, reason: str, peer: PeerId) -> None:
         self.counters.refuse(reason)

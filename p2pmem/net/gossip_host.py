@@ -73,7 +73,8 @@ class GossipHost:
 
     def __init__(self, network: Network, identity: Identity) -> None:
         self._network = network
-        self.address_of, self.account_of, self.refuse = network.address_of, network.account_of, network.refuse
+        self.address_of, self.refuse = network.address_of, network.refuse
+        self.account_of, self.accounts_beside = network.account_of, network.accounts_beside
         self._identity = identity
         self.notifees: list[Any] = []
 

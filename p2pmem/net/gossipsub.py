@@ -65,6 +65,10 @@ MESHSUB: Final = "/meshsub/1.1.0"
 IDENTIFY: Final = "/ipfs/id/1.0.0"
 RESTART_PAUSE_S: Final = 0.5
 RETRY_PAUSE_S: Final = 1.0
+RPCS_OF_ONE_MESSAGE: Final = 4
+"""To check a new message, with its author's signature, takes as long as so many RPCs."""
+ENTRIES_OF_ONE_RPC: Final = 32
+"""So many entries, or ids in them, take as long as another RPC."""
 _ED25519_ID: Final = bytes.fromhex("002408011220")
 
 
@@ -99,7 +103,13 @@ class SafePubsub(Pubsub):
         self._told = Told()
         self._inbound: set[Stream] = set()
         self._account_of, self._refuse = host.account_of, host.refuse
-        self._pace = Pace(host.address_of, limits.rpcs_per_address_per_minute, limits.addresses_max)
+        self._pace = Pace(
+            host.address_of,
+            limits.rpcs_per_address_per_minute,
+            limits.addresses_max,
+            graphs_of=host.accounts_beside,
+            graph_per_minute=limits.rpcs_per_graph_per_minute,
+        )
         self._announcing: dict[ID, trio.Lock] = {}
 
     def get_hello_packet(self) -> rpc_pb2.RPC:
@@ -227,9 +237,11 @@ class SafePubsub(Pubsub):
         rpc = rpc_pb2.RPC.FromString(raw)
         if not _within_limits(rpc, self._limits):
             raise ValueError("more entries in an RPC than allowed")
+        self._pace.owe(self._account_of(peer), peer, _entries(rpc) // ENTRIES_OF_ONE_RPC)
         _leave_out(rpc, lambda topic: topic in self._receivers and self._may_speak(peer, topic))
         peer_id = ID.from_string(peer)
-        for subscription in rpc.subscriptions:
+        # Of each topic its last word: each time that somebody joins starts three tasks, and each looks at all others.
+        for subscription in {it.topicid: it for it in rpc.subscriptions}.values():
             self.handle_subscription(peer_id, subscription)
         for message in rpc.publish:
             await self._take_message(peer, peer_id, message)
@@ -245,6 +257,7 @@ class SafePubsub(Pubsub):
         if self._is_msg_seen(message) or message_id in self._validating or message.from_id == self.my_id.to_bytes():
             return
         self._validating.add(message_id)
+        self._pace.owe(self._account_of(peer), peer, RPCS_OF_ONE_MESSAGE)
         try:
             if not _has_ed25519_author(message) or not signature_validator(message):
                 self._blame(peer, "a message that is not signed by its author")
@@ -438,6 +451,12 @@ def _within_limits(rpc: rpc_pb2.RPC, limits: GossipLimits) -> bool:
         and all(len(some) <= limits.controls_per_rpc_max for some in entries)
         and all(len(one.messageIDs) <= limits.ids_per_control_max for some in entries[:2] for one in some)
     )
+
+
+def _entries(rpc: rpc_pb2.RPC) -> int:
+    control = rpc.control
+    asked = sum(1 + len(one.messageIDs) for some in (control.ihave, control.iwant) for one in some)
+    return len(rpc.publish) + len(rpc.subscriptions) + len(control.graft) + len(control.prune) + asked
 
 
 def _leave_out(rpc: rpc_pb2.RPC, allowed: Callable[[str], bool]) -> None:

@@ -28,8 +28,12 @@ class GossipLimits:
     """On which one peer speaks at once; it needs one. On each it may hold half an RPC for as long as it likes."""
     rpcs_per_address_per_minute: int = 30_000
     """RPCs of one member, or of all others who come from one IP address (one /48 in IPv6), that are taken in within a
-    minute, at once or spread; each takes 15 to 50 µs of CPU, an empty one too. What is too much is read later: so many
-    each second."""
+    minute, at once or spread; each takes 15 to 50 µs of CPU, an empty one too. One counts as four more for each message
+    in it that is new, and as one more for each 32 other entries and ids. What is too much is read later: so many each
+    second."""
+    rpcs_per_graph_per_minute: int = 120_000
+    """The same of all members of one context graph, whose owner lists as many keys as he likes, and of all who are no
+    members together: a tenth of a core each. Of who is in several graphs each counts in one that has some left."""
     addresses_max: int = 4_096
     """For how many members and addresses that is accounted; of more, the one that was silent longest is forgotten."""
     receive_timeout_s: float = 5.0

@@ -45,13 +45,19 @@ class Pace:
         Raises `StreamClosedError` when it has to wait and the peer is gone by then: what it left behind would keep a
         task for as long as it said.
         """
-        now_s = trio.current_time()
-        later_s = self._account.take_later(now_s, key, count)
-        if graphs := self._graphs_of(peer):
-            later_s = max(later_s, self._graphs.take_of_one_later(now_s, graphs, count))
+        later_s = self.owe(key, peer, count)
         self._turns += count
         if later_s or self._turns >= TURNS_AT_ONCE:
             self._turns = 0
             await trio.sleep(later_s)
         if later_s and not self._address_of(peer):
             raise StreamClosedError(f"{peer} is gone: what it left behind is not looked at")
+
+    def owe(self, key: str, peer: PeerId, count: int) -> float:
+        """Count so many more, which are taken in already: the next turn waits for them. In how many seconds they have
+        grown back."""
+        now_s = trio.current_time()
+        later_s = self._account.take_later(now_s, key, count)
+        if graphs := self._graphs_of(peer):
+            later_s = max(later_s, self._graphs.take_of_one_later(now_s, graphs, count))
+        return later_s

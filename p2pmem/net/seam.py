@@ -295,6 +295,10 @@ class Network(Protocol):
         its address uses up what it may do, nor it what they may; of others that of their address, as
         `room.Origin.wide` has it, because a peer id costs nothing."""
 
+    def accounts_beside(self, peer: PeerId) -> frozenset[bytes]:
+        """Which accounts pay for it, too, where many keys are not to cost more than one: of a member's node those of
+        its context graphs, one of which pays; of all strangers together one, under no name."""
+
     def refuse(self, event: str, reason: str, peer: PeerId) -> None:
         """Count under a stable name what is refused above the network, and log it in one line: `event`, with `reason`,
         `address` and `peer`."""
