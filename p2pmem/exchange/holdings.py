@@ -108,8 +108,8 @@ class Holdings(Protocol):
     def roster_part(self, graph: GraphId, part_hash: bytes) -> bytes | None:
         """A part of this graph's head roster."""
 
-    def headers(self, graph: GraphId, known: Collection[bytes]) -> list[bytes]:
-        """Roster headers but the known ones, parents before children."""
+    def headers(self, graph: GraphId, ids: Collection[bytes]) -> list[bytes]:
+        """Of these roster headers those that are held, parents before children."""
 
     def roster_version(self, graph: GraphId) -> int:
         """The version of the adopted head, 0 for none."""
@@ -121,7 +121,9 @@ class Holdings(Protocol):
         """Whether the head descends from a header that is not held."""
         ...
 
-    def header_ids(self, graph: GraphId) -> tuple[bytes, ...]: ...
+    def header_ids(self, graph: GraphId) -> tuple[bytes, ...]:
+        """Of all roster headers that are held, parents before children."""
+        ...
 
     async def add_headers(self, graph: GraphId, headers: Sequence[SignedHeader]) -> None:
         """Take in headers that follow from those held. Raises `RefusedError` for one that is wrong for everybody."""

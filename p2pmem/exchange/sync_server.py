@@ -43,6 +43,7 @@ from p2pmem_protocol.roster import HEADER_BYTES_MAX
 
 from p2pmem.exchange.allowance import Allowances
 from p2pmem.exchange.holdings import Holdings
+from p2pmem.exchange.waiting import WaitingAnswers
 from p2pmem.net.framing import FrameReader, encode_frames, send_frames
 from p2pmem.net.limits import PeerLimits
 from p2pmem.net.pace import Pace
@@ -53,6 +54,8 @@ log = logging.getLogger(__name__)
 
 ROOM_BYTES: Final = MESSAGE_BYTES_MAX - 4_096
 """What an answer may hold, so that the map around it fits too."""
+
+HEADERS_OF_ONE_MESSAGE: Final = min(HEADERS_MAX, ROOM_BYTES // (HEADER_BYTES_MAX + 8))
 
 FOUND_BYTES: Final = 512 * 1024
 """To go through so much of an attachment takes as long as another request."""
@@ -105,6 +108,12 @@ class SyncServer:
             graphs_of=shared_with,
             graph_per_minute=limits.graph_requests_per_minute,
         )
+        self._waiting = WaitingAnswers(
+            limits.answers_waiting_max_bytes,
+            account_of=lambda peer: member_at(peer) or self._where(peer),
+            graphs_of=shared_with,
+            refuse=refuse,
+        )
 
     async def serve(self, stream: Stream) -> None:
         """Answer until the peer ends its side, or has used up what a stranger may ask: to refuse costs as much as to
@@ -133,7 +142,7 @@ class SyncServer:
                     if not self._may_hear(stream.peer, len(said)):
                         await _say_too_many(stream)
                         return
-                    await stream.send_all(said)
+                    await self._waiting.send(stream, said)
         except RefusedError as error:
             self._penalise(stream.peer, error)
         except StreamClosedError:
@@ -181,7 +190,7 @@ class SyncServer:
             case FetchPart():
                 yield self._part(message)
             case AskHeaders():
-                yield from self._headers(message)
+                yield from self._headers(peer, message)
             case Peers() if GraphId(graph) in self._shared_with(peer):
                 yield Peers(graph, self._peers(peer, message)[:ADDRESSES_MAX])
             case Peers():
@@ -250,11 +259,16 @@ class SyncServer:
             return NotGiven(int(Reason.SUBJECT_NOT_HELD))
         return Part(found[0], asked.offset, found[1])
 
-    def _headers(self, asked: AskHeaders) -> list[Message]:
-        headers = self._holdings.headers(GraphId(asked.graph), frozenset(asked.known))
-        per_message = min(HEADERS_MAX, ROOM_BYTES // (HEADER_BYTES_MAX + 8))
-        groups = [headers[at : at + per_message] for at in range(0, len(headers), per_message)] or [[]]
-        return [Headers(asked.graph, tuple(group), more=number < len(groups)) for number, group in enumerate(groups, 1)]
+    def _headers(self, peer: PeerId, asked: AskHeaders) -> Iterator[Message]:
+        """As envelopes: each message is made when it is sent."""
+        graph, known = GraphId(asked.graph), frozenset(asked.known)
+        ids = [it for it in self._holdings.header_ids(graph) if it not in known]
+        for at in range(0, max(len(ids), 1), HEADERS_OF_ONE_MESSAGE):
+            if not self._may_read(peer, graph):
+                yield _NO
+                return
+            some, more = ids[at : at + HEADERS_OF_ONE_MESSAGE], at + HEADERS_OF_ONE_MESSAGE < len(ids)
+            yield Headers(asked.graph, tuple(self._holdings.headers(graph, some)), more=more)
 
 
 def _work_of(message: Message) -> int:

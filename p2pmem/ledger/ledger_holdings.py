@@ -80,8 +80,9 @@ class LedgerHoldings:
             return None
         return found.parts.get(part_hash)
 
-    def headers(self, graph: GraphId, known: Collection[bytes]) -> list[bytes]:
-        return [it.encode() for it in self._ledger.graph(graph).headers.headers() if it.id not in known]
+    def headers(self, graph: GraphId, ids: Collection[bytes]) -> list[bytes]:
+        wanted = frozenset(ids)
+        return [it.encode() for it in self._ledger.graph(graph).headers.headers() if it.id in wanted]
 
     def roster_version(self, graph: GraphId) -> int:
         found = self._ledger.graphs.get(graph)

@@ -154,6 +154,9 @@ class PeerLimits:
     sync_streams_per_peer_max: int = 8
     """Sync streams of one peer that are served at once; an honest one uses six. On each it may hold half a request and
     a full window, 512 KiB, for as long as it likes."""
+    answers_waiting_max_bytes: int = 128 * 1024 * 1024
+    """Messages of answers, of all peers together, that are being sent and not taken in yet. Of more, one is given up
+    and its stream with it (`exchange/waiting.py`)."""
     member_requests_per_minute: int = 30_000
     """What one member, by all its peers, may ask in a minute, at once or spread. Each takes some 80 µs of CPU and more,
     whatever is asked; pieces of attachments count as above. What is too many is answered later: so many each
