@@ -77,6 +77,8 @@ class GossipHost:
         self.account_of, self.accounts_beside = network.account_of, network.accounts_beside
         self._identity = identity
         self.notifees: list[Any] = []
+        self.on_opened: Callable[[GossipStream], object] = lambda stream: None
+        """Told of each stream that is opened, before pubsub says anything on it, or fails to."""
 
     def get_id(self) -> ID:
         return ID.from_string(self._identity.peer_id)
@@ -104,7 +106,9 @@ class GossipHost:
 
     async def new_stream(self, peer_id: ID, protocols: list[TProtocol]) -> GossipStream:
         # What it raises is none of py-libp2p's own errors, so that pubsub does not try again and again by itself.
-        return GossipStream(await self._network.open_stream(PeerId(str(peer_id)), protocols[0]))
+        stream = GossipStream(await self._network.open_stream(PeerId(str(peer_id)), protocols[0]))
+        self.on_opened(stream)
+        return stream
 
     async def connect(self, peer_info: object) -> None:
         """Peers that strangers recommend are not dialled."""

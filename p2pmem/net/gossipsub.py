@@ -102,6 +102,7 @@ class SafePubsub(Pubsub):
         self._validating: set[bytes] = set()
         self._told = Told()
         self._inbound: set[Stream] = set()
+        host.on_opened = lambda stream: self.manager.run_task(self._watch, stream.peer_id, stream)
         self._account_of, self._refuse = host.account_of, host.refuse
         self._pace = Pace(
             host.address_of,
@@ -129,13 +130,10 @@ class SafePubsub(Pubsub):
                 self._announcing.pop(peer_id, None)
 
     async def _announce(self, peer_id: ID) -> None:
-        before = self.peers.get(peer_id)
         await self._handle_new_peer(peer_id)
         stream = self.peers.get(peer_id)
         if stream is None:
             return
-        if stream is not before:
-            self.manager.run_task(self._watch, peer_id, stream)
         rpc = rpc_pb2.RPC()
         for topic in self.topic_ids:
             rpc.subscriptions.add(subscribe=True, topicid=topic)

@@ -246,7 +246,16 @@ class MemoryStream(StreamBase):
         self._write_ended = True
         if not self._broken:
             self._put(b"")
+            self._peer_end()._look_whether_gone()
+        self._look_whether_gone()
         self.notify()
+
+    def _look_whether_gone(self) -> None:
+        """Both sides have said all: nobody hears its handler any more, once the peer's end has arrived."""
+        if self._write_ended and self._read_ended:
+            self._gone_at(trio.current_time())
+        elif self._write_ended and self._inbox and not self._inbox[-1].data:
+            self._gone_at(self._inbox[-1].arrives_at)
 
     def _check_writable(self) -> None:
         now, inward = trio.current_time(), self._connection.inward

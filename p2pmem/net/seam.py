@@ -95,8 +95,9 @@ class NetworkLimits:
     open_stream_timeout_s: float = 10.0
     """Agreeing on the protocol of a stream, on either side."""
     gone_stream_timeout_s: float = 30.0
-    """How long the handler of a stream may go on once the stream has gone, whoever ended it or its connection. What
-    had arrived before can be read meanwhile, unless it is too much (`unread_max_bytes`)."""
+    """How long the handler of a stream may go on once the stream has gone, because somebody gave it up, both sides have
+    ended it, or its connection has ended. What had arrived before can be read meanwhile, unless it is too much
+    (`unread_max_bytes`)."""
     inbound_streams_per_peer_max: int = 64
     """Streams of one peer that we serve at once, each until its handler has returned; one more is reset."""
     window_bytes: int = 256 * 1024

@@ -125,6 +125,7 @@ class Libp2pStream(StreamBase):
             self._write_ended = True
             if not self._reset:
                 self._connection.end_stream(self._id)
+            self._look_whether_gone()
             self.notify()
 
     def close_now(self) -> None:
@@ -149,6 +150,7 @@ class Libp2pStream(StreamBase):
 
     def peer_ended(self) -> None:
         self._read_ended = True
+        self._look_whether_gone()
         self.notify()
 
     def window_opened(self) -> None:
@@ -181,6 +183,11 @@ class Libp2pStream(StreamBase):
         self._buffer = bytearray()  # `clear` keeps a piece in place: as much does not fit there again
         self._gone_at(trio.current_time())
         self.notify()
+
+    def _look_whether_gone(self) -> None:
+        """Both sides have said all: nobody hears its handler any more."""
+        if self._read_ended and self._write_ended:
+            self._gone_at(trio.current_time())
 
     def _ended_error(self) -> StreamClosedError:
         return self._lost_error() if self._connection.ended else self._reset_error()

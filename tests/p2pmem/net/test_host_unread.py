@@ -11,6 +11,7 @@ from typing import Final
 
 import pytest
 import trio
+from libp2p.peer.id import ID
 
 from p2pmem.net.framing import FrameReader, encode_frames
 from p2pmem.net.gossipsub import MESHSUB, open_gossip
@@ -214,6 +215,26 @@ async def test_nothing_stays_of_what_comes_on_a_stream_of_gossip_that_is_given_u
             channel.wire.close()
         await until(lambda: not network.connected())
         assert network.counters.unread_bytes == 0
+
+
+async def test_nothing_stays_of_what_comes_on_a_stream_that_pubsub_forgot_while_it_greeted() -> None:
+    async with victim() as network, open_gossip(network, identity_seed=hashlib.sha256(b"victim").digest()) as topics:
+        await topics.subscribe("open", _take)
+        pubsub, forgotten = await topics._running(), list[ID]()
+
+        async def forget(peer_id: ID) -> None:
+            if not forgotten:
+                forgotten.append(peer_id)
+                pubsub._handle_dead_peer(peer_id)
+
+        pubsub.router.flush_pending_messages = forget
+        channel = await secured(network)
+        await read_until(channel, MESHSUB.encode())
+        await channel.write(data(2, encode_token("/multistream/1.0.0") + encode_token(MESHSUB) + bytes(200_000)))
+        await _ping(channel)
+        with trio.fail_after(10):
+            await until(lambda: bool(forgotten) and network.counters.unread_bytes == 0)
+        channel.wire.close()
 
 
 async def _take(peer: PeerId, content: bytes) -> Verdict:

@@ -445,6 +445,43 @@ async def test_a_handler_that_sleeps_ends_some_time_after_its_stream(
         assert bob.statistics().refused["gone-stream"] == 1
 
 
+@pytest.mark.parametrize("peer_first", [True, False])
+@pytest.mark.parametrize("reads", [True, False])
+async def test_a_handler_that_sleeps_ends_some_time_after_both_sides_have_said_all(
+    networks: Networks, peer_first: bool, reads: bool
+) -> None:
+    may_close, closed, ended = trio.Event(), trio.Event(), trio.Event()
+
+    async def sleep(stream: Stream) -> None:
+        try:
+            await may_close.wait()
+            if reads:
+                assert await stream.receive_some() == b"all"
+            await stream.close_write()
+            closed.set()
+            await trio.sleep_forever()
+        finally:
+            ended.set()
+
+    async with networks.network("alice") as alice, networks.network("bob", limits=HASTY) as bob:
+        bob.set_handler("/sleep/1", sleep)
+        stream = await alice.open_stream(await alice.connect(bob.addresses()[0], expected=None), "/sleep/1")
+        await stream.send_all(b"all")
+        if peer_first:
+            await stream.close_write()
+        may_close.set()
+        await closed.wait()
+        if not peer_first:
+            with trio.move_on_after(2 * HASTY.gone_stream_timeout_s):
+                await ended.wait()
+            assert not ended.is_set(), "the peer may still say something"
+            await stream.close_write()
+        with trio.fail_after(10):
+            await ended.wait()
+            await until(lambda: bob.statistics().refused["gone-stream"] == 1)
+        assert bob.connected()
+
+
 async def test_a_handler_that_closes_its_stream_has_the_same_time_to_end(networks: Networks) -> None:
     done = trio.Event()
 
