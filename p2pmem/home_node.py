@@ -163,5 +163,5 @@ async def _open_discovery(config: Config, node: Node) -> AsyncIterator[None]:
         return
     from p2pmem.net.mdns import open_mdns
 
-    async with open_mdns(worth_telling(node.network.addresses()), node.exchange.hear_of, os.urandom):
+    async with open_mdns(worth_telling(node.network.addresses()), node.exchange.meeting.hear_of, os.urandom):
         yield

@@ -23,25 +23,25 @@ import itertools
 import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from contextlib import suppress
 from functools import partial
 from math import inf, isinf
 from typing import Final
 
 import trio
 from p2pmem_jobs import Clock, Listener, Signal
-from p2pmem_protocol.errors import MisuseError, OutsideError, RefusedError
-from p2pmem_protocol.frames import GraphState, Peers
+from p2pmem_protocol.errors import OutsideError, RefusedError
+from p2pmem_protocol.frames import GraphState
 from p2pmem_protocol.gossip import Close, Command, Compare, Gossip, GossipStatistics, Reconcile, Wake
 from p2pmem_protocol.hello import SYNC_PROTOCOL
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import Address, GraphId
 
 from p2pmem.exchange.comparisons import Comparisons, LastComparison
-from p2pmem.exchange.crowd import how_many_to_dial, is_short, is_small
+from p2pmem.exchange.crowd import is_small
 from p2pmem.exchange.fetching import Fetching
 from p2pmem.exchange.holdings import Holdings, How
 from p2pmem.exchange.link import Link, Recent, ticks_ms
+from p2pmem.exchange.meeting import Meeting
 from p2pmem.exchange.open_gossip import OpenGossip
 from p2pmem.exchange.open_reading import OpenReading
 from p2pmem.exchange.pace import NEVER_S, SPREAD_MAX, Comparer, around, period_s
@@ -54,7 +54,6 @@ from p2pmem.net.framing import FrameReader
 from p2pmem.net.greet import NotWelcomeError
 from p2pmem.net.limits import PeerLimits
 from p2pmem.net.pace import Pace
-from p2pmem.net.reach import is_same_host, may_dial_on_hearsay
 from p2pmem.net.seam import Network, PeerId, Stream
 from p2pmem.net.sessions import Session, Sessions
 from p2pmem.net.topics import OpenTopics
@@ -91,7 +90,7 @@ class Exchange:
         and keeps it ended for some seconds."""
         self._network, self._sessions, self._holdings, self._raw = network, sessions, holdings, raw
         self._clock, self._chance, self._limits = clock, chance, limits
-        self._announce, self._met, self._penalise = announce, met, penalise
+        self._penalise = penalise
         self._gossip = Gossip(network.peer_id)
         self._recent = Recent()
         self._pace = self._pace_of_frames()
@@ -107,6 +106,11 @@ class Exchange:
         """In which graphs there is news; None: a connection was lost."""
         self._acknowledged = Signal()
         self.client = SyncClient(network, holdings, clock)
+        self._parting = Parting(
+            network, sessions, holdings, self._gossip.list_length, announce, self._unhear, part, limits
+        )
+        self.dialer = Dialer(network, self._connected, chance, limits, own=announce, spare=self._parting.spare)
+        self.meeting = Meeting(network, sessions, holdings, self.client, self.dialer, chance, announce, met, limits)
         self.server = SyncServer(
             holdings,
             clock,
@@ -114,17 +118,13 @@ class Exchange:
             shared_with=sessions.shared_with,
             differs=self._differs,
             equal=self._found_equal,
-            peers=self._peers_of,
+            peers=self.meeting.peers_of,
             penalise=penalise,
             member_at=sessions.member_at,
             address_of=network.address_of,
             refuse=network.refuse,
             limits=limits,
         )
-        self._parting = Parting(
-            network, sessions, holdings, self._gossip.list_length, announce, self._unhear, part, limits
-        )
-        self.dialer = Dialer(network, self._connected, chance, limits, own=announce, spare=self._parting.spare)
         self.fetching = Fetching(holdings, self.client, self._sources, penalise, chance)
         self.open_gossip = OpenGossip(
             network, open_topics, holdings, sessions.open_graphs, penalise, moved=self._acknowledged
@@ -393,11 +393,6 @@ class Exchange:
         """Whom we are connected to in a graph."""
         return [session.peer for session in self._sessions.all() if self._sessions.may_have(session.peer, graph)]
 
-    def _members_met(self, graph: GraphId) -> int:
-        """With how many members of a graph we are connected: a member's further peers make it no more."""
-        sessions = (it for it in self._sessions.all() if self._sessions.may_have(it.peer, graph))
-        return len({self._sessions.member_of(session) for session in sessions})
-
     def _sources(self, graph: GraphId) -> list[PeerId]:
         """Whom to ask for content: members, and of an open graph whoever we read it from."""
         return [*self._members(graph), *(self.open_reading.peers() if self._sessions.is_open(graph) else ())]
@@ -460,10 +455,10 @@ class Exchange:
             results = await self.client.compare(session.peer, graphs)
             comparer = self._comparers.get(session.peer)
             if comparer is not None:
-                asks = [graph for graph in graphs if comparer.meets or self._is_short(graph)]
+                asks = [graph for graph in graphs if comparer.meets or self.meeting.wants_more(graph)]
                 comparer.meets = False
                 for graph in asks:
-                    await self._meet(session, graph)
+                    await self.meeting.meet(session, graph)
         except RefusedError as error:
             self._penalise(session.peer, error)
             return []
@@ -475,52 +470,6 @@ class Exchange:
 
     def _compared_with(self, peer: PeerId, results: list[Comparison]) -> None:
         self._compared.note(peer, results, self._clock.now_ms())
-
-    # Meeting other members
-
-    def _peers_of(self, peer: PeerId, asked: Peers) -> tuple[str, ...]:
-        """Note where the asker can be dialled; say where we and the members that we are connected to can be."""
-        self.client.note_addresses(peer, asked.addresses, self._announce())
-        theirs = [
-            address
-            for session in self._sessions.all()
-            if session.peer != peer and self._sessions.may_have(session.peer, GraphId(asked.graph))
-            for address in self.client.known_addresses(session.peer)
-        ]
-        return (*self._announce(), *theirs)
-
-    def hear_of(self, address: str, graph: GraphId | None = None) -> None:
-        """Somebody says that a peer is there: dial it, within the bounds of hearsay; hello decides what it is."""
-        if may_dial_on_hearsay(address, self._announce()):
-            with suppress(MisuseError):
-                self.dialer.hear(address, graph)
-
-    async def _meet(self, session: Session, graph: GraphId) -> None:
-        """Learn whom else the peer is connected to, and dial as many of them as are wanted."""
-        addresses = list(await self.client.ask_peers(session.peer, graph, self._announce()))
-        self._chance.shuffle(addresses)
-        dialled = self.dialer.wanted() | self._network.connected()
-        more = how_many_to_dial(self._limits, self._holdings.member_count(graph), self._members_met(graph))
-        for address in addresses:
-            if len((self.dialer.wanted() | self._network.connected()) - dialled) >= more:
-                break
-            self.hear_of(address, graph)
-        member, address = self._sessions.member_of(session), self._met_at(session.peer)
-        if member is not None and address:
-            await self._met(graph, member, session.peer, address)
-
-    def _met_at(self, peer: PeerId) -> str:
-        """Where a connected peer was seen to be: where we dialled it, or, of what it says, at the host that it came
-        from. Empty when it was not seen where it says."""
-        if dialled := self._network.dialled_at(peer):
-            return f"{dialled}/p2p/{peer}"
-        seen = self._network.address_of(peer)
-        return next((it for it in self.client.known_addresses(peer) if is_same_host(it, seen)), "")
-
-    def _is_short(self, graph: GraphId) -> bool:
-        members = self._holdings.member_count(graph)
-        # Who is met is counted only where it matters: for that each session is looked at.
-        return not is_small(self._limits, members) and is_short(self._limits, members, self._members_met(graph))
 
 
 async def _quietly(work: Callable[[], Awaitable[None]]) -> None:

@@ -126,9 +126,9 @@ async def test_peers_of_one_member_that_fill_all_that_is_dialled_on_hearsay_give
     for it in connected(ada):
         await ada.inside.network.disconnect(it, "so that ada dials")
     for node in [bo, *[await cluster.twin(bo, f"twin{number}") for number in range(3)]]:
-        ada.inside.exchange.hear_of(node.inside.network.addresses()[0])
+        ada.inside.exchange.meeting.hear_of(node.inside.network.addresses()[0])
     await cluster.advance(seconds=4)
-    ada.inside.exchange.hear_of(cy.inside.network.addresses()[0])
+    ada.inside.exchange.meeting.hear_of(cy.inside.network.addresses()[0])
     assert peer(cy) in dialer.wanted()
 
 
@@ -139,5 +139,5 @@ async def test_peers_of_one_member_count_as_one_that_is_met(cluster: Cluster) ->
     await cluster.twin(bo, "twin")
     await cluster.advance(minutes=2)
     members = {ada.inside.services.sessions.member_of(it) for it in ada.inside.services.sessions.all()}
-    assert ada.inside.exchange._members_met(graph) == len(members)
-    assert ada.inside.exchange._members_met(graph) < len(connected(ada))
+    assert ada.inside.exchange.meeting._members_met(graph) == len(members)
+    assert ada.inside.exchange.meeting._members_met(graph) < len(connected(ada))

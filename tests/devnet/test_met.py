@@ -32,13 +32,13 @@ async def test_an_address_that_a_member_says_is_its_own_is_not_kept_unless_it_wa
     lies = tuple(
         f"{where}/p2p/{peer}" for where in ("/memory/victim", "/ip4/127.0.0.1/tcp/4001", "/ip4/10.0.0.1/tcp/4001")
     )
-    bo.inside.exchange._announce = lambda: lies
+    bo.inside.exchange.meeting._announce = lambda: lies
     await ada.inside.network.disconnect(peer, "so that it comes back and says where it is")
     await cluster.advance(minutes=5)
     assert peer in {it.peer for it in ada.inside.services.sessions.all()}
     assert set(ada.inside.exchange.client.known_addresses(peer)) == {lies[0], lies[2]}, "no loopback of ours"
     assert kept(ada) <= {f"/memory/bo/p2p/{peer}"}
-    bo.inside.exchange._announce = lambda: (*lies, f"/memory/bo/p2p/{peer}")
+    bo.inside.exchange.meeting._announce = lambda: (*lies, f"/memory/bo/p2p/{peer}")
     await ada.inside.network.disconnect(peer, "again")
     await cluster.advance(minutes=5)
     assert kept(ada) == {f"/memory/bo/p2p/{peer}"}
