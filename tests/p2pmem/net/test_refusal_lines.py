@@ -99,6 +99,7 @@ def test_where_we_have_no_room_nobody_is_kept_out_for_it(caplog: pytest.LogCaptu
     more = {"reason": reason, "address": "/ip4/192.0.2.9/tcp/1", "peer": "p"}
     logging.getLogger("p2pmem.test").warning("net.refused", extra=more)
     logging.getLogger("p2pmem.test").warning("join.refused", extra=more | {"reason": "join-streams"})
+    logging.getLogger("p2pmem.test").warning("sync.refused", extra=more | {"reason": "answers-waiting"})
     assert caught(caplog.records) == []
 
 
