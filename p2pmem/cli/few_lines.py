@@ -21,6 +21,8 @@ OF_ADDRESS_PER_MINUTE: Final = 20
 """and of these so many about one IP address (one /48 in IPv6), so that it does not hide others."""
 _ADDRESSES_MAX: Final = 1_024
 _EVENTS_MAX: Final = 256
+_OF_PEERS: Final = "libp2p"
+"""A library whose every line is about what some peer did, though it does not say so in our words."""
 
 
 class FewLines(logging.Filter):
@@ -36,7 +38,7 @@ class FewLines(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         address = getattr(record, "address", None)
-        if address is None and not hasattr(record, "peer"):
+        if address is None and not hasattr(record, "peer") and not record.name.startswith(_OF_PEERS):
             return True
         if not self._may_be_said(record.msg, origin_of_address(str(address)).wide if address else ""):
             self._left_out[record.msg] += 1

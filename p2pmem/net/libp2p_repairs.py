@@ -10,6 +10,7 @@ handshake with its keys and identities, and GossipSub.
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from types import ModuleType
 
@@ -92,6 +93,8 @@ def install_gossip() -> None:
     for module in (pubsub, gossipsub):
         _replace(module, "env_to_send_in_RPC", lambda host: (b"", False))
         _replace(module, "maybe_consume_signed_record", lambda *arguments: True)
+    # It warns of what is wrong in an RPC, for each id: a stranger had 50,000 lines written by one of 250 KB.
+    logging.getLogger("libp2p.pubsub").setLevel(logging.ERROR)
     # The cache of seen messages has no limit but time, uses the wall clock, and starts a thread that nobody stops.
     _replace(pubsub, "LastSeenCache", BoundedSeen)
     # 32 queued RPCs per peer lose messages silently at some 20 a second.

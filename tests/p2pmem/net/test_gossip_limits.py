@@ -302,3 +302,19 @@ async def test_of_each_topic_the_last_word_counts_and_who_changes_his_mind_makes
         await until(lambda: bool(heard))
         assert heard == [False]
         pubsub.handle_subscription = handle  # type: ignore[method-assign]
+
+
+async def test_an_rpc_full_of_what_is_wrong_writes_no_lines(caplog: pytest.LogCaptureFixture) -> None:
+    rpc = controlled("ihave", 100, 500)
+    for one in rpc.control.ihave:
+        one.messageIDs[:] = [b"no id"] * 500
+    rpc.control.iwant.extend(controlled("iwant", 100, 1).control.iwant)
+    networks = MemoryNetworks()
+    async with nodes(networks, 1) as (node,), networks.network("attacker") as attacker:
+        inbox = Inbox()
+        await node.topics.subscribe("open", inbox)
+        peer = await attacker.connect(node.network.addresses()[0], expected=None)
+        stream = await attacker.open_stream(peer, MESHSUB)
+        await stream.send_all(encode_frames([rpc.SerializeToString(), words(1).SerializeToString()]))
+        await until(lambda: bool(inbox.got))
+    assert [it for it in caplog.records if it.name.startswith("libp2p")] == []

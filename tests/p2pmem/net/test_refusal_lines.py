@@ -134,6 +134,15 @@ def test_of_one_event_so_many_lines_are_written_whoever_causes_them() -> None:
     assert all(lines.filter(logging.LogRecord("p2pmem", 30, "", 0, "disk.full", None, None)) for _ in range(1_000))
 
 
+def test_of_what_py_libp2p_says_as_few_lines_are_written_as_about_any_peer() -> None:
+    few = FewLines(lambda: 0.0)
+    written = 0
+    for number in range(1_000):
+        record = logging.LogRecord("libp2p.pubsub", logging.ERROR, "", 0, "%s is wrong", (number,), None)
+        written += few.filter(record)
+    assert written == OF_EVENT_PER_MINUTE
+
+
 def test_the_next_line_says_how_many_were_left_out_and_still_names_the_address() -> None:
     now_s = [0.0]
     lines = FewLines(lambda: now_s[0])
