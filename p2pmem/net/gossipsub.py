@@ -67,6 +67,8 @@ RESTART_PAUSE_S: Final = 0.5
 RETRY_PAUSE_S: Final = 1.0
 RPCS_OF_ONE_MESSAGE: Final = 4
 """To check a new message, with its author's signature, takes as long as so many RPCs."""
+RPCS_OF_ONE_JOIN: Final = 12
+"""The same of somebody who joins a topic, where all places are taken: each task costs what all others are."""
 ENTRIES_OF_ONE_RPC: Final = 32
 """So many entries, or ids in them, take as long as another RPC."""
 _ED25519_ID: Final = bytes.fromhex("002408011220")
@@ -239,7 +241,10 @@ class SafePubsub(Pubsub):
         _leave_out(rpc, lambda topic: topic in self._receivers and self._may_speak(peer, topic))
         peer_id = ID.from_string(peer)
         # Of each topic its last word: each time that somebody joins starts three tasks, and each looks at all others.
-        for subscription in {it.topicid: it for it in rpc.subscriptions}.values():
+        said = {it.topicid: it for it in rpc.subscriptions}.values()
+        joins = sum(it.subscribe and peer_id not in self.peer_topics.get(it.topicid, ()) for it in said)
+        self._pace.owe(self._account_of(peer), peer, RPCS_OF_ONE_JOIN * joins)
+        for subscription in said:
             self.handle_subscription(peer_id, subscription)
         for message in rpc.publish:
             await self._take_message(peer, peer_id, message)

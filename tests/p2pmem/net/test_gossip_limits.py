@@ -13,7 +13,7 @@ from libp2p.pubsub.pb import rpc_pb2
 from trio.testing import MockClock
 
 from p2pmem.net.framing import encode_frames
-from p2pmem.net.gossipsub import MESHSUB, RPCS_OF_ONE_MESSAGE
+from p2pmem.net.gossipsub import MESHSUB, RPCS_OF_ONE_JOIN, RPCS_OF_ONE_MESSAGE
 from p2pmem.net.limits import GossipLimits
 from p2pmem.net.seam import PeerId, Standing, Stream, StreamClosedError
 from p2pmem.net.secure import Identity
@@ -264,12 +264,15 @@ async def test_an_rpc_counts_as_all_that_is_in_it(autojump_clock: MockClock) -> 
         inbox = Inbox()
         await node.topics.subscribe("open", inbox)
         peer = await attacker.connect(node.network.addresses()[0], expected=None)
-        twice = published(10)
+        joins, twice = rpc_pb2.RPC(), published(10)
+        joins.subscriptions.add(subscribe=True, topicid="open")
         twice.publish.extend(published(10).publish)
         costs = {
             "an empty one": (rpc_pb2.RPC(), 1),
             "one with 31 entries": (controlled("ihave", 1, 30), 1),
             "one with 32 entries": (controlled("ihave", 1, 31), 2),
+            "one that joins": (joins, 1 + RPCS_OF_ONE_JOIN),
+            "the same again": (joins, 1),
             "one with 10 messages, each twice": (twice, 1 + 10 * RPCS_OF_ONE_MESSAGE),
         }
         for number, (name, (rpc, cost)) in enumerate(costs.items()):
