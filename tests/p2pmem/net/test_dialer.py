@@ -27,6 +27,11 @@ def clock() -> MockClock:
     return MockClock(autojump_threshold=0)
 
 
+def at(fabric: MemoryFabric, name: str) -> str:
+    """Where a node of this name is, or would be."""
+    return f"/memory/{name}/p2p/{fabric.peer_id_of(name)}"
+
+
 class Meetings:
     """When which peer was met; each meeting lasts until the peer is gone."""
 
@@ -54,7 +59,7 @@ async def test_pauses_double_with_a_spread_up_to_the_longest(clock: MockClock) -
 
         me.connect = connect  # type: ignore[method-assign]
         dialer = Dialer(me, Meetings(fabric, "me"), random.Random(5), limits)
-        dialer.want(f"/memory/nobody/p2p/{fabric.peer_id_of('nobody')}")
+        dialer.want(at(fabric, "nobody"))
         with trio.move_on_after(100):
             await dialer.run()
     pauses = [later - earlier for earlier, later in pairwise(tries)]
@@ -70,7 +75,7 @@ async def test_a_peer_that_comes_back_is_met_within_the_longest_pause_and_pauses
         meetings = Meetings(fabric, "me")
         dialer = Dialer(me, meetings, random.Random(6))
         await nursery.start(dialer.run)
-        dialer.want(f"/memory/you/p2p/{fabric.peer_id_of('you')}")
+        dialer.want(at(fabric, "you"))
         await trio.sleep(3_600)
         assert meetings.at == []
         async with fabric.network("you"):
@@ -93,7 +98,7 @@ async def test_who_was_away_for_a_while_is_met_again_after_about_as_long(clock: 
         meetings = Meetings(fabric, "me")
         dialer = Dialer(me, meetings, random.Random(6))
         await nursery.start(dialer.run)
-        dialer.want(f"/memory/you/p2p/{fabric.peer_id_of('you')}")
+        dialer.want(at(fabric, "you"))
         await trio.sleep(30)
         async with fabric.network("you"):
             await trio.sleep(31)
@@ -183,10 +188,10 @@ async def test_hearsay_is_given_up_after_its_failures_and_a_wish_is_not(clock: M
     async with fabric.network("me") as me, trio.open_nursery() as nursery:
         dialer = Dialer(me, Meetings(fabric, "me"), random.Random(7), limits)
         await nursery.start(dialer.run)
-        wanted = dialer.want(f"/memory/a/p2p/{fabric.peer_id_of('a')}")
-        heard = dialer.hear(f"/memory/b/p2p/{fabric.peer_id_of('b')}")
-        both = dialer.hear(f"/memory/c/p2p/{fabric.peer_id_of('c')}")
-        dialer.want(f"/memory/c/p2p/{fabric.peer_id_of('c')}")
+        wanted = dialer.want(at(fabric, "a"))
+        heard = dialer.hear(at(fabric, "b"))
+        both = dialer.hear(at(fabric, "c"))
+        dialer.want(at(fabric, "c"))
         assert dialer.wanted() == {wanted, heard, both}
         await trio.sleep(3_600)
         assert dialer.wanted() == {wanted, both}
@@ -234,19 +239,16 @@ async def test_of_peers_and_of_hearsay_only_so_many_are_dialled(clock: MockClock
     limits = PeerLimits(wanted_peers_max=5, heard_peers_max=3)
     fabric = MemoryFabric(seed=5)
 
-    def at(name: str) -> str:
-        return f"/memory/{name}/p2p/{fabric.peer_id_of(name)}"
-
     async with fabric.network("me") as me:
         dialer = Dialer(me, Meetings(fabric, "me"), random.Random(9), limits)
         for name in "abc":
-            dialer.hear(at(name))
+            dialer.hear(at(fabric, name))
         with pytest.raises(MisuseError, match="only heard of"):
-            dialer.hear(at("d"))
-        dialer.want(at("d"))
-        dialer.want(at("e"))
+            dialer.hear(at(fabric, "d"))
+        dialer.want(at(fabric, "d"))
+        dialer.want(at(fabric, "e"))
         with pytest.raises(MisuseError, match="wanted already"):
-            dialer.want(at("f"))
+            dialer.want(at(fabric, "f"))
         for bad in ("nonsense", "/memory/x", f"/memory/me/p2p/{me.peer_id}"):
             with pytest.raises(MisuseError):
                 dialer.hear(bad)
@@ -257,21 +259,18 @@ async def test_who_was_heard_of_in_the_graph_that_has_most_gives_way_to_somebody
     fabric = MemoryFabric(seed=5)
     honest, other = GraphId(b"g" * 32), GraphId(b"h" * 32)
 
-    def at(name: str) -> str:
-        return f"/memory/{name}/p2p/{fabric.peer_id_of(name)}"
-
     async with fabric.network("me") as me:
         dialer = Dialer(me, Meetings(fabric, "me"), random.Random(9), PeerLimits(heard_peers_max=4))
         for name in "abcd":
-            dialer.hear(at(name), other)
+            dialer.hear(at(fabric, name), other)
         with pytest.raises(MisuseError, match="only heard of"):
-            dialer.hear(at("e"), other)
+            dialer.hear(at(fabric, "e"), other)
         for name in "xy":
-            dialer.hear(at(name), honest)
+            dialer.hear(at(fabric, name), honest)
         assert dialer.wanted() == {fabric.peer_id_of(name) for name in "abxy"}
         for graph in (honest, other):
             with pytest.raises(MisuseError, match="only heard of"):
-                dialer.hear(at("z"), graph)
+                dialer.hear(at(fabric, "z"), graph)
 
 
 async def test_of_hearsay_that_fills_all_room_what_does_not_answer_gives_way_and_what_is_connected_does_not(
@@ -281,31 +280,25 @@ async def test_of_hearsay_that_fills_all_room_what_does_not_answer_gives_way_and
     limits = PeerLimits(heard_peers_max=2, heard_failures_max=3)
     fabric = MemoryFabric(seed=5)
 
-    def at(name: str) -> str:
-        return f"/memory/{name}/p2p/{fabric.peer_id_of(name)}"
-
     async with fabric.network("me") as me, trio.open_nursery() as nursery:
         dialer = Dialer(me, Meetings(fabric, "me"), random.Random(9), limits)
         await nursery.start(dialer.run)
         async with fabric.network("here"):
-            gone, here = dialer.hear(at("gone"), met_before=True), dialer.hear(at("here"))
+            gone, here = dialer.hear(at(fabric, "gone"), met_before=True), dialer.hear(at(fabric, "here"))
             await trio.sleep(100)
             assert here in me.connected()
             assert dialer.wanted() == {gone, here}, "who was met before is dialled on"
-            new = dialer.hear(at("new"))
+            new = dialer.hear(at(fabric, "new"))
             assert dialer.wanted() == {here, new}
             assert here in me.connected()
             with pytest.raises(MisuseError, match="only heard of"):
-                dialer.hear(at("other"))
+                dialer.hear(at(fabric, "other"))
         nursery.cancel_scope.cancel()
 
 
 async def test_addresses_that_swallow_what_is_sent_there_fill_the_room_for_seconds(clock: MockClock) -> None:
     del clock
     fabric = MemoryFabric(seed=5)
-
-    def at(name: str) -> str:
-        return f"/memory/{name}/p2p/{fabric.peer_id_of(name)}"
 
     async with fabric.network("me") as me, fabric.network("you") as you, trio.open_nursery() as nursery:
         dial = me.connect
@@ -318,7 +311,7 @@ async def test_addresses_that_swallow_what_is_sent_there_fill_the_room_for_secon
         me.connect = connect  # type: ignore[method-assign]
         dialer = Dialer(me, Meetings(fabric, "me"), random.Random(9), PeerLimits(heard_peers_max=3))
         await nursery.start(dialer.run)
-        lies = [dialer.hear(at(f"lie {number}")) for number in range(3)]
+        lies = [dialer.hear(at(fabric, f"lie {number}")) for number in range(3)]
         await trio.sleep(HEARD_S_MIN - 0.01)
         with pytest.raises(MisuseError, match="only heard of"):
             dialer.hear(you.addresses()[0])
@@ -327,7 +320,7 @@ async def test_addresses_that_swallow_what_is_sent_there_fill_the_room_for_secon
         await trio.sleep(1)
         assert me.connected() == {you.peer_id}
         for number in range(3, 6):
-            dialer.hear(at(f"lie {number}"))
+            dialer.hear(at(fabric, f"lie {number}"))
             await trio.sleep(HEARD_S_MIN)
         assert you.peer_id in dialer.wanted(), "who answered stays"
         assert not dialer.wanted() & set(lies)

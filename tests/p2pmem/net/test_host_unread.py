@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import itertools
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +15,7 @@ import trio
 from libp2p.peer.id import ID
 
 from p2pmem.net.framing import FrameReader, encode_frames
-from p2pmem.net.gossipsub import MESHSUB, open_gossip
+from p2pmem.net.gossipsub import MESHSUB, GossipTopics, open_gossip
 from p2pmem.net.libp2p_host import Libp2pNetwork
 from p2pmem.net.multistream import encode_token
 from p2pmem.net.seam import NetworkLimits, PeerId, Standing, Stream, StreamClosedError
@@ -190,9 +191,15 @@ async def test_whoever_comes_and_goes_and_leaves_content_unread_makes_no_memory_
         assert network.counters.unread_bytes <= 4_000_000
 
 
-async def test_nothing_stays_of_what_comes_on_a_stream_of_gossip_that_is_given_up() -> None:
+@contextlib.asynccontextmanager
+async def gossiping_victim() -> AsyncIterator[tuple[Libp2pNetwork, GossipTopics]]:
     async with victim() as network, open_gossip(network, identity_seed=hashlib.sha256(b"victim").digest()) as topics:
         await topics.subscribe("open", _take)
+        yield network, topics
+
+
+async def test_nothing_stays_of_what_comes_on_a_stream_of_gossip_that_is_given_up() -> None:
+    async with gossiping_victim() as (network, topics):
         resets = await secured(network)
         await read_until(resets, MESHSUB.encode())
         agreed = encode_token("/multistream/1.0.0") + encode_token(MESHSUB)
@@ -218,8 +225,7 @@ async def test_nothing_stays_of_what_comes_on_a_stream_of_gossip_that_is_given_u
 
 
 async def test_nothing_stays_of_what_comes_on_a_stream_that_pubsub_forgot_while_it_greeted() -> None:
-    async with victim() as network, open_gossip(network, identity_seed=hashlib.sha256(b"victim").digest()) as topics:
-        await topics.subscribe("open", _take)
+    async with gossiping_victim() as (network, topics):
         pubsub, forgotten = await topics._running(), list[ID]()
 
         async def forget(peer_id: ID) -> None:
