@@ -237,13 +237,14 @@ class SafePubsub(Pubsub):
         rpc = rpc_pb2.RPC.FromString(raw)
         if not _within_limits(rpc, self._limits):
             raise ValueError("more entries in an RPC than allowed")
-        self._pace.owe(self._account_of(peer), peer, _entries(rpc) // ENTRIES_OF_ONE_RPC)
+        work = _entries(rpc) // ENTRIES_OF_ONE_RPC
         _leave_out(rpc, lambda topic: topic in self._receivers and self._may_speak(peer, topic))
         peer_id = ID.from_string(peer)
         # Of each topic its last word: each time that somebody joins starts three tasks, and each looks at all others.
         said = {it.topicid: it for it in rpc.subscriptions}.values()
         joins = sum(it.subscribe and peer_id not in self.peer_topics.get(it.topicid, ()) for it in said)
-        self._pace.owe(self._account_of(peer), peer, RPCS_OF_ONE_JOIN * joins)
+        if work := work + RPCS_OF_ONE_JOIN * joins:
+            self._pace.owe(self._account_of(peer), peer, work)
         for subscription in said:
             self.handle_subscription(peer_id, subscription)
         for message in rpc.publish:
