@@ -36,7 +36,7 @@ from libp2p.pubsub.pb import rpc_pb2
 from libp2p.pubsub.pubsub import Pubsub
 from libp2p.pubsub.validators import signature_validator
 from libp2p.tools.anyio_service import background_trio_service
-from p2pmem_protocol.errors import MisuseError, OutsideError, RefusedError
+from p2pmem_protocol.errors import MisuseError, OutsideError, Reason, RefusedError
 
 from p2pmem.net import libp2p_repairs
 from p2pmem.net.background import background_nursery
@@ -257,6 +257,8 @@ class SafePubsub(Pubsub):
         return cast(GossipSub, self.router).mcache.get(message_id) is not None
 
     async def _take_message(self, peer: PeerId, peer_id: ID, message: rpc_pb2.Message) -> None:
+        """Raises `RefusedError` for one that its giver is to blame for. What else is in the RPC is not looked at then:
+        a thousand faults in one would close his whole address to strangers."""
         message_id = self._msg_id_constructor(message)
         if self._is_msg_seen(message) or message_id in self._validating or message.from_id == self.my_id.to_bytes():
             return
@@ -264,12 +266,11 @@ class SafePubsub(Pubsub):
         self._pace.owe(self._account_of(peer), peer, RPCS_OF_ONE_MESSAGE)
         try:
             if not _has_ed25519_author(message) or not signature_validator(message):
-                self._blame(peer, "a message that is not signed by its author")
-                return
+                raise RefusedError(Reason.BAD_SIGNATURE, "a message that is not signed by its author")
             verdict = await self._ask_receiver(peer, message)
-            if verdict is Verdict.REJECT:
-                self._blame(peer, "a message that its topic rejects")
             self._mark_msg_seen(message)
+            if verdict is Verdict.REJECT:
+                raise RefusedError(Reason.BAD_FRAME, "a message that its topic rejects")
             if verdict is Verdict.ACCEPT:
                 await self.router.publish(peer_id, message)
         finally:

@@ -18,10 +18,11 @@ from p2pmem.net.gossipsub import MESHSUB, open_gossip
 from p2pmem.net.libp2p_host import Libp2pNetwork
 from p2pmem.net.seam import NetworkLimits, Stream, StreamClosedError
 from p2pmem.net.secure import Identity
+from p2pmem.net.topics import Verdict
 
 from .attacker import secured, victim
 from .conftest import MemoryNetworks, Networks
-from .gossip import Inbox, nodes
+from .gossip import Inbox, nodes, published
 from .helpers import read_to_end, until
 
 
@@ -233,3 +234,22 @@ async def test_half_valid_rpcs_harm_nobody_but_who_sends_them(caplog: pytest.Log
         assert all(it.startswith(b"still here ") for it in inbox.got)
         assert "net.gossip.restarted" not in caplog.text
         assert line[1].blamed
+
+
+@pytest.mark.parametrize("is_signed", [True, False], ids=["rejected", "not signed"])
+async def test_an_rpc_full_of_faults_is_held_against_its_sender_once(is_signed: bool) -> None:
+    networks = MemoryNetworks()
+    async with nodes(networks, 1) as (node,), networks.network("attacker") as attacker:
+        inbox = Inbox(Verdict.REJECT)
+        await node.topics.subscribe("open", inbox)
+        peer = await attacker.connect(node.network.addresses()[0], expected=None)
+        rpc = published(40)
+        if not is_signed:
+            for message in rpc.publish:
+                message.signature = bytes(64)
+        stream = await attacker.open_stream(peer, MESHSUB)
+        await stream.send_all(encode_frames([rpc.SerializeToString()]))
+        with trio.fail_after(10), pytest.raises(StreamClosedError):
+            await read_to_end(stream)
+        assert len(node.blamed) == 1
+        assert len(inbox.got) == is_signed
