@@ -115,6 +115,21 @@ class CompactView:
 
 
 @dataclass(frozen=True, slots=True)
+class BackupView:
+    """A copy of the ledger: the file, and what it takes."""
+
+    file: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreView:
+    """The context graphs in which this node signs nothing, since it was restored and has not compared them yet."""
+
+    waiting: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ClockView:
     """Whether the wall clock of the node is in doubt, since it jumped by `jumped_ms`: then nothing that ends by it is
     let go. Of so many connected `members` those `agreeing` agree with it, by what they told before it jumped."""
@@ -149,6 +164,7 @@ class NodeStatus:
     warnings: tuple[str, ...]
     refused: tuple[ReasonCount, ...] = ()
     clock: ClockView = ClockView()
+    restored: RestoreView = RestoreView()
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,6 +361,14 @@ class Face(Protocol):
     async def confirm_clock(self) -> ClockView:
         """Say that the wall clock is right, though it jumped: the doubt ends, and what has ended by it is let go for
         good. Without a doubt it does nothing."""
+
+    async def back_up(self, to: str) -> BackupView:
+        """Copy the ledger, as it is now, to a new file on the node's machine, while the node goes on; `to` is an
+        absolute path. It holds no key and no configuration."""
+
+    async def confirm_restore(self, graph: str | None) -> RestoreView:
+        """Say that nothing was said in a graph since the copy was made that this node was restored from: it signs there
+        again. None: in all graphs."""
 
     async def compact(self) -> CompactView:
         """Write all files anew, so that nothing that was erased or has ended is left in any. Takes a while."""

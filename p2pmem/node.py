@@ -54,6 +54,7 @@ from p2pmem.recall.recalling import Recalling
 from p2pmem.recall.text_index import open_text_index
 from p2pmem.review.judging import Judge, ReviewSettings, open_judge
 from p2pmem.services.auditing import Auditing
+from p2pmem.services.backing_up import BackingUp
 from p2pmem.services.certifying import Certifying
 from p2pmem.services.chain_facts import ChainFacts
 from p2pmem.services.chain_health import ChainHealth
@@ -67,6 +68,7 @@ from p2pmem.services.duties import PROMISES_EVERY_S, Duties
 from p2pmem.services.joining import Joining
 from p2pmem.services.keeper import Keeper
 from p2pmem.services.lifetimes import Lifetimes
+from p2pmem.services.may_sign import MaySign
 from p2pmem.services.member_desk import MemberDesk
 from p2pmem.services.membership import Membership
 from p2pmem.services.met import MetMembers
@@ -76,6 +78,7 @@ from p2pmem.services.parts import Services
 from p2pmem.services.peering import Peering
 from p2pmem.services.preparing import Preparing
 from p2pmem.services.projector import Projector
+from p2pmem.services.restored import Restored
 from p2pmem.services.showing import Showing
 from p2pmem.services.signing import Signing
 from p2pmem.services.signing_desk import SigningDesk
@@ -208,6 +211,7 @@ async def open_node(
         text = await stack.enter_async_context(open_text_index(places.text, at.blocking))
         queries = await stack.enter_async_context(_open_queries(store, places, at))
         imports = await stack.enter_async_context(_open_imports(at))
+        restored = await Restored.open(ledger, keyring.addresses)
         net = await stack.enter_async_context(network)
         papers = await OwnPapers.open(keyring, ledger, net.peer_id)
         limits = QueueLimits(look_every_s=WAITS_LOOK_EVERY_S)
@@ -221,10 +225,10 @@ async def open_node(
             crash_point=at.crash_point,
         )
         judge = await stack.enter_async_context(open_judge(settings.review, ledger))
-        built = _Built(settings, keyring, ledger, net, papers, queue, imports, judge, at, chain, topics)
+        built = _Built(settings, keyring, ledger, restored, net, papers, queue, imports, judge, at, chain, topics)
         now_ms = built.clock_watch.certain_ms
         projector = Projector(ledger, store, text, keyring, now_ms=now_ms, gathers_s=at.projection_gathers_s)
-        compacting = Compacting(ledger, built.admission, projector, queries, at.blocking, places.measured)
+        compacting = Compacting(ledger, built.keeper, projector, queries, at.blocking, places.measured)
         built.build(store, queries, projector, Recalling(ledger, text, built.showing), compacting)
         nursery = await stack.enter_async_context(_nursery())
         stack.callback(database.let_go)  # what the nursery runs may wait for a disk that has no room
@@ -244,6 +248,7 @@ class _Built:
         settings: NodeSettings,
         keyring: Keyring,
         ledger: Ledger,
+        restored: Restored,
         net: Network,
         papers: OwnPapers,
         queue: Queue,
@@ -257,6 +262,7 @@ class _Built:
         self._settings = settings
         self._papers = papers
         self._ledger = ledger
+        self._restored = restored
         self._net = net
         self._queue = queue
         self._judge = judge
@@ -270,10 +276,10 @@ class _Built:
             net, LedgerBans(ledger.database), at.clock, settings.limits, lambda peer: self._sessions.is_known(peer)
         )
         self.admission = Admission(ledger, at.blocking)
-        self._rosters = Rosters(ledger, self.admission)
+        self._rosters = Rosters(ledger, self.admission, lambda: not self.clock_watch.look())
         self._make_exchange(papers)
         self._met = MetMembers(ledger, self._exchange.dialer, self._chance(), settings.limits)
-        self._signing = Signing(ledger, keyring)
+        self._make_signing(keyring)
         self._drafting = Drafting(ledger, self._signing, imports, at.blocking)
         self._make_membership(keyring, papers)
         self._make_jobs()
@@ -281,14 +287,12 @@ class _Built:
             ledger, keyring, papers, self._signing, self._membership, self._outgoing, self._greet_anew
         )
         self._peering = Peering(ledger, net, self._sessions, self._exchange, self._penalties, self.admission)
-        self.clock_watch = ClockWatch(ledger, self._sessions, self._steady_ms)
-        self._keeper = Keeper(ledger, self.admission, self.clock_watch)
+        self.keeper = Keeper(ledger, self.admission, self.clock_watch)
         self._lifetimes = Lifetimes(
             ledger,
             self._signing,
             self._sharing,
             renews=settings.renews_own_shares,
-            clock_is_right=self._clock_is_right,
         )
         self._disk = DiskWatch(
             ledger, self.admission, at.free_bytes or _no_end, settings.free_disk_min_bytes, self._exchange.compare_now
@@ -325,18 +329,21 @@ class _Built:
             met=lambda graph, member, peer, address: self._met.remember(graph, member, peer, address),
             penalise=self._penalties.punish,
             part=self._penalties.hold_off,
+            compared=self._restored.compared,
             open_topics=self._topics,
             limits=self._settings.limits,
         )
 
-    def _clock_is_right(self) -> bool:
-        return not self.clock_watch.look()
+    def _make_signing(self, keyring: Keyring) -> None:
+        self.clock_watch = ClockWatch(self._ledger, self._sessions, self._steady_ms)
+        self._may_sign = MaySign(self._restored, self.clock_watch)
+        self._signing = Signing(self._ledger, keyring, self._may_sign)
 
     def _chance(self) -> random.Random:
         return random.Random(self._at.random_bytes(16))  # noqa: S311 - spreads load, keeps no secret
 
     def _make_membership(self, keyring: Keyring, papers: OwnPapers) -> None:
-        self._membership = Membership(self._ledger, self.admission, self._rosters, keyring)
+        self._membership = Membership(self._ledger, self.admission, self._rosters, keyring, self._may_sign)
         self._members = MemberDesk(self._membership, self._facts, keyring, self._ledger.clock)
         self._preparing = Preparing(self._ledger, self._members, keyring)
         self._joining = Joining(
@@ -355,7 +362,7 @@ class _Built:
 
     def _make_jobs(self) -> None:
         ledger, queue = self._ledger, self._queue
-        outgoing = self._outgoing = Outgoing(ledger, self.admission)
+        outgoing = self._outgoing = Outgoing(ledger, self.admission, self._may_sign)
         self._sharing = SharingJobs(ledger, self._signing, self._drafting, outgoing, self._facts, queue)
         self._verifying = VerifyingJobs(ledger, self._signing, outgoing, queue)
         reviewing = ReviewingJobs(ledger, self._signing, outgoing, self._judge, queue)
@@ -366,7 +373,6 @@ class _Built:
             reviewing,
             queue,
             policy=self._settings.review.policy,
-            clock_is_right=self._clock_is_right,
         )
 
     def _make_wallets(self) -> SigningDesk:
@@ -416,6 +422,7 @@ class _Built:
             self._sessions,
             self._exchange.dialer,
             self.clock_watch,
+            self._restored,
             self._disk,
             self._lifetimes,
             self._facts,
@@ -448,8 +455,10 @@ class _Built:
             wallets=self._make_wallets(),
             joining=self._joining,
             duties=self._duties,
-            keeper=self._keeper,
+            keeper=self.keeper,
             clock_watch=self.clock_watch,
+            restored=self._restored,
+            backups=BackingUp(self._ledger),
             disk=self._disk,
             lifetimes=self._lifetimes,
             compacting=compacting,
@@ -479,7 +488,7 @@ class _Built:
 
     async def start(self, nursery: trio.Nursery) -> None:
         """Start what listens to the ledger, then what talks to others."""
-        self._ledger.listen(self._keeper.heard)
+        self._ledger.listen(self.keeper.heard)
         self._ledger.listen(self._exchange.heard)
         self._ledger.listen(self._duties.heard)
         self._ledger.listen(self._sharing.heard)
@@ -490,7 +499,8 @@ class _Built:
             self._ledger.listen(self._registering.heard)
         await nursery.start(self.node.services.projector.run)
         nursery.start_soon(self.node.services.projector.describer.run)
-        nursery.start_soon(self._keeper.run)
+        nursery.start_soon(self.keeper.run)
+        nursery.start_soon(self._restored.run)
         nursery.start_soon(self._auditing.run)
         if self._at.free_bytes is not None:
             nursery.start_soon(self._disk.run)
@@ -509,7 +519,7 @@ class _Built:
         async def review_sessions() -> None:
             self._sessions.review()
 
-        chores = [Chore("purge", PURGE_EVERY_S, self._keeper.purge_now_and_then)]
+        chores = [Chore("purge", PURGE_EVERY_S, self.keeper.purge_now_and_then)]
         chores.append(Chore("credentials", REVIEW_EVERY_S, review_sessions))
         chores.append(Chore("promises", PROMISES_EVERY_S, self._duties.renew_promises))
         if self._watch is not None:

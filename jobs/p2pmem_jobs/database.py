@@ -386,17 +386,22 @@ class Database:
 
         Cancellation: the statement that runs is interrupted, and the thread is waited for.
         """
+        return await self._read_apart(lambda reader, cancelled: self._files.read_with(reader, fn, cancelled))
+
+    async def _read_apart(self, work: Callable[[sqlite3.Connection, Callable[[], bool]], T]) -> T:
         async with self._slow:
             self._refuse_if_closed_whole()
             self._counts["slow_reads"] += 1
             reader = self._files.take_slow_reader()
             try:
                 with map_sqlite_errors(self._files.name):
-                    return await self._run_interruptibly(reader, fn)
+                    return await self._run_interruptibly(reader, work)
             finally:
                 self._files.give_back(reader)
 
-    async def _run_interruptibly(self, reader: sqlite3.Connection, fn: Callable[[sqlite3.Connection], T]) -> T:
+    async def _run_interruptibly(
+        self, reader: sqlite3.Connection, work: Callable[[sqlite3.Connection, Callable[[], bool]], T]
+    ) -> T:
         cancelled = False
 
         async def notice_cancellation() -> None:
@@ -411,7 +416,7 @@ class Database:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(notice_cancellation)
             try:
-                result = await self._blocking.run(self._files.read_with, reader, fn, lambda: cancelled)
+                result = await self._blocking.run(work, reader, lambda: cancelled)
             except Exception as error:
                 failure = error
             nursery.cancel_scope.cancel()
@@ -447,9 +452,12 @@ class Database:
     async def back_up(self, to: Path) -> None:
         """Writes a whole copy to a new file, marked as a backup: once opened, it counts one of `restores` more.
 
-        Errors: `MisuseError` when `to` exists; `DiskError`, and then nothing of it is left. Writes wait meanwhile.
+        It is the file as it is now, read in a worker thread, in steps: writes go on meanwhile.
+
+        Errors: `MisuseError` when `to` exists; `DiskError`, and then nothing of it is left.
+        Cancellation: between two steps; nothing of it is left.
         """
-        await self._submit(Operation(lambda connection: self._files.back_up(connection, to), alone=True))
+        await self._read_apart(lambda connection, cancelled: self._files.back_up(connection, to, cancelled))
 
     def _close_to_writes(self) -> None:
         self._closing = True

@@ -39,6 +39,7 @@ APPLICATION_ID = 0x70326A62  # "p2jb": tells our files from those of others
 _LOG_BEGUN = "log_begun"  # the fact that says with which generation the log was empty
 _GENERATION_MAX = 2**53  # nobody opens a file that often: a lock file that says more is damaged
 _BUSY_MS = 5_000
+_PAGES_A_STEP = 1_024  # of 4 KiB: some milliseconds
 _INSTRUCTIONS_BETWEEN_LOOKS = 20_000  # of SQLite's machine; about a millisecond
 _UNDECODABLE = "Could not decode to UTF-8"  # Python's words for a text that is none; they have no code
 _LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
@@ -190,13 +191,14 @@ class Files:
         connection.execute("VACUUM")
         self.checkpoint(connection)
 
-    def back_up(self, connection: sqlite3.Connection, to: Path) -> None:
-        """Copies, marks the copy, and syncs it; the copy appears whole or not at all."""
+    def back_up(self, connection: sqlite3.Connection, to: Path, cancelled: Callable[[], bool]) -> None:
+        """Copies in steps, marks the copy, and syncs it; the copy appears whole or not at all. `cancelled` is asked
+        between two steps, and ends it."""
         if to.exists():
             raise MisuseError(f"{to} exists already; a backup goes to a new file")
-        part = to.with_name(to.name + ".part")
+        part = to.with_name(f".{to.name}.{os.getpid()}.part")
         try:
-            self._copy(connection, part)
+            self.read_with(connection, lambda snapshot: self._copy(snapshot, part, cancelled))
             os.rename(part, to)
             folder = os.open(to.parent, os.O_RDONLY)
             try:
@@ -205,16 +207,23 @@ class Files:
                 os.close(folder)
         except OSError as error:
             raise DiskError(f"the backup {to} was not written: {error}") from error
+        except sqlite3.OperationalError as error:
+            raise map_sqlite_error(error, f"the backup {to} was not written") from error
         finally:
             with suppress(OSError):  # half a copy takes up the room that was too little for a whole one
                 part.unlink(missing_ok=True)
 
-    def _copy(self, connection: sqlite3.Connection, part: Path) -> None:
+    def _copy(self, connection: sqlite3.Connection, part: Path, cancelled: Callable[[], bool]) -> None:
+        def look(*_: int) -> None:
+            if cancelled():
+                raise OutsideError("the backup was given up")
+
+        connection.execute("SELECT count(*) FROM database_facts").fetchone()  # from here on it is one snapshot
         part.unlink(missing_ok=True)
         os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         copy = sqlite3.connect(part, isolation_level=None)
         try:
-            connection.backup(copy)
+            connection.backup(copy, pages=_PAGES_A_STEP, progress=look)
             copy.execute("PRAGMA journal_mode = DELETE")
             copy.execute("PRAGMA synchronous = FULL")
             copy.execute("UPDATE database_facts SET value = 1 WHERE name = 'is_backup'")

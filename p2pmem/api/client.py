@@ -19,6 +19,7 @@ from p2pmem.api.routes import CALLS, Call
 from p2pmem.api.streaming import CONNECT_S, open_streamed
 from p2pmem.face import (
     AgentView,
+    BackupView,
     CertificateView,
     ChangeEvent,
     ChangePreview,
@@ -40,6 +41,7 @@ from p2pmem.face import (
     PreparedView,
     QueryAnswer,
     RecallAnswer,
+    RestoreView,
     ReviewDetail,
     ReviewView,
     SignedView,
@@ -96,6 +98,12 @@ class HttpFace:
 
     async def confirm_clock(self) -> ClockView:
         return await self._ask(ClockView, "confirm_clock")
+
+    async def back_up(self, to: str) -> BackupView:
+        return await self._ask(BackupView, "back_up", to=to)
+
+    async def confirm_restore(self, graph: str | None) -> RestoreView:
+        return await self._ask(RestoreView, "confirm_restore", graph=graph)
 
     async def compact(self) -> CompactView:
         return await self._ask(CompactView, "compact")

@@ -11,6 +11,8 @@ A context graph's name holds a slash, so graphs and references are never part of
     GET    /v1/status                       status            NodeStatus
     POST   /v1/clock/confirm                confirm_clock     ClockView
     POST   /v1/compact                      compact           CompactView
+    POST   /v1/backup                       back_up           BackupView
+    POST   /v1/restore/confirm              confirm_restore   RestoreView
     GET    /v1/graphs                       graphs            {"graphs": [GraphView, ...]}
     POST   /v1/graphs                       found             GraphView; the body is NewGraph
     GET    /v1/graph                        graph             GraphView
@@ -183,6 +185,8 @@ _TABLE: Final = (
     Call("status", "GET", "/v1/status"),
     Call("confirm_clock", "POST", "/v1/clock/confirm"),
     Call("compact", "POST", "/v1/compact"),
+    Call("back_up", "POST", "/v1/backup"),
+    Call("confirm_restore", "POST", "/v1/restore/confirm"),
     Call("graphs", "GET", "/v1/graphs", wrap="graphs"),
     Call("found", "POST", "/v1/graphs"),
     Call("graph", "GET", "/v1/graph"),

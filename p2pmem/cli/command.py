@@ -32,6 +32,7 @@ GROUPS = {
     "proof": "that one statement belongs to a sealed version",
     "peer": "other nodes: who is connected, who is kept out",
     "clock": "whether this machine's clock may be acted on",
+    "restore": "whether a node that was restored may sign again",
     "acting": "agents that act for somebody, and for whom",
     "config": "the node's settings",
 }

@@ -306,6 +306,7 @@ def show_answer(answer: QueryAnswer) -> str:
 
 def show_status(status: NodeStatus) -> str:
     behind = status.position - status.projected
+    waiting = status.restored.waiting
     head = block(
         f"p2pmem {status.version}, up {show_duration(status.now_ms - status.started_ms)}",
         [
@@ -320,6 +321,7 @@ def show_status(status: NodeStatus) -> str:
             ("peers", str(len(status.peers))),
             ("chain", status.chain or "none"),
             ("clock", f"in doubt, jumped {show_jump(status.clock)}" if status.clock.doubted else ""),
+            ("restored", f"signs nothing yet in {', '.join(waiting)}" if waiting else ""),
             ("partial", "this node cannot store all it is sent" if status.partial else ""),
         ],
     )

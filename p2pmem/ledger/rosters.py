@@ -4,7 +4,7 @@ anew under it (rules H1 to H5)."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from p2pmem_protocol.errors import RefusedError
 from p2pmem_protocol.hashing import keccak256
@@ -23,7 +23,9 @@ log = logging.getLogger(__name__)
 class Rosters:
     """Takes rosters into the ledger."""
 
-    def __init__(self, ledger: Ledger, admission: Admission) -> None:
+    def __init__(self, ledger: Ledger, admission: Admission, lets_go: Callable[[], bool]) -> None:
+        """While `lets_go` says no, as the clock is in doubt, a new head lets nothing go for its age."""
+        self._lets_go = lets_go
         self._ledger = ledger
         self._admission = admission
 
@@ -88,7 +90,13 @@ class Rosters:
     def _adopt(self, graph: LedgerGraph, head: Roster, batch: Batch) -> None:
         forked = graph.headers.head().forked
         graph.head = head
-        changes = graph.set.set_head(head, batch.at_ms, forked=forked, named=graph.headers.quorums_of(head.id))
+        changes = graph.set.set_head(
+            head,
+            batch.at_ms,
+            forked=forked,
+            named=graph.headers.quorums_of(head.id),
+            lets_go=self._lets_go(),
+        )
         batch.heads.add(graph.id)
         batch.event(graph.id, "head", [None])
         self._admission.note(graph, changes, batch, word="judged")

@@ -5,8 +5,8 @@
     doubted -- it jumps back; or members or the operator confirm it -->          certain
 
 While it is doubted nothing is let go for having ended, and no ended job is forgotten: a clock that is set to 2036 by
-mistake must not erase a memory. And the node promises and renews nothing by itself: what is signed in 2036 stands for
-what is due before.
+mistake must not erase a memory. And the node signs nothing that bears a time (`may_sign`): what is signed in
+2036 stands for what is due before.
 
 Members confirm a clock that was wrong and has been set right. What each of them told in hello *before* the jump is
 carried on by this node's steady clock, and has to be within 30 s of the wall clock now. Nothing that is told after the
@@ -14,8 +14,9 @@ jump counts: where one source of time misleads a whole site, all who jumped with
 members at least, and in each context graph in which anybody is connected more than half of those who are: so neither
 one member nor the members of one graph, who may all be keys of its owner, decide for the others. Strangers have no say.
 
-At a start there is no steady clock to compare with, but the ledger has the time at which the clock was last certain. A
-clock that is years ahead is doubted by that, as is one that is right after as long a time; the operator knows which.
+A doubt outlives a restart, once it is noted: it is over where the clock says less than all of the jump. Else, at a
+start there is no steady clock to compare with, but the ledger has the time at which the clock was last certain. A clock
+that is years ahead is doubted by that, as is one that is right after as long a time; the operator knows which.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ MEMBERS_MIN: Final = 2
 AWAY_MS_MAX: Final = 90 * DAY_MS
 REMEMBERED_EVERY_MS: Final = 60 * MINUTE_MS
 _CERTAIN_SETTING: Final = "clock-certain-ms"
+_DOUBT_SETTING: Final = "clock-doubt-ms"
+"""What the clock would have said had it not jumped, and by how much it had; empty without a doubt."""
 
 
 def since_boot_ms() -> int:
@@ -102,6 +105,13 @@ class ClockWatch:
         if certain_ms is not None and ledger.clock.now_ms() - int(certain_ms) > AWAY_MS_MAX:
             self._offset_ms = int(certain_ms) - steady_ms()
             self._ahead_ms_max = AWAY_MS_MAX
+        self._note = ledger.get_setting(_DOUBT_SETTING) or ""
+        """As the ledger has it."""
+        if self._note:
+            expected_ms, jumped_ms = map(int, self._note.split())
+            self._offset_ms = expected_ms - steady_ms()
+            # Nobody knows how long the node was off: a clock that is still wrong says all of the jump and that time.
+            self._ahead_ms_max = max(jumped_ms - JUMP_MS_MAX, JUMP_MS_MAX) if jumped_ms > 0 else AWAY_MS_MAX
         self._latest_ms = int(certain_ms or 0)
         """The latest certain time that the ledger has."""
         self._remembered_ms: float = -inf
@@ -135,9 +145,14 @@ class ClockWatch:
     async def remember_now_and_then(self) -> None:
         """Keep the time for the next start, at once and then every hour, unless it is in doubt. Errors: the disk's.
 
-        It never goes back: many a machine starts in 1970, and is told the time a moment later.
+        A doubt is noted at once, and so is its end. The time never goes back: many a
+        machine starts in 1970, and is told the time a moment later.
         """
         steady_ms, now_ms = self.steady_ms(), self._ledger.clock.now_ms()
+        if self.look() != bool(self._note):
+            note = f"{steady_ms + self._offset_ms} {self.jumped_ms()}" if self.is_doubted else ""
+            await self._ledger.set_setting(_DOUBT_SETTING, note)
+            self._note = note
         is_due = steady_ms - self._remembered_ms >= REMEMBERED_EVERY_MS
         if is_due and now_ms > self._latest_ms and not self.look():
             self._remembered_ms = steady_ms  # where the disk refuses it, too: it is no matter of an hour
@@ -162,9 +177,10 @@ class ClockWatch:
         def write(connection: sqlite3.Connection) -> None:
             audit.append(connection, now_ms, "clock", payload, self._ledger.random_bytes)
             self._ledger.write_setting(connection, _CERTAIN_SETTING, str(now_ms))
+            self._ledger.write_setting(connection, _DOUBT_SETTING, "")
 
         await self._ledger.database.write(write, shield=True)
-        self._latest_ms = now_ms
+        self._latest_ms, self._note = now_ms, ""
         self._offset_ms = offset_ms  # as it was confirmed: it may have jumped on meanwhile
         log.warning("clock.confirmed", extra={"by": by, "jumped_ms": jumped_ms})
         self.look()

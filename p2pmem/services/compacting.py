@@ -15,8 +15,8 @@ import trio
 from p2pmem_jobs import Blocking
 
 from p2pmem.face import CompactView
-from p2pmem.ledger.admission import Admission
 from p2pmem.ledger.ledger import Ledger
+from p2pmem.services.keeper import Keeper
 from p2pmem.services.projector import Projector
 from p2pmem.store.query_worker import Queries
 
@@ -29,7 +29,7 @@ class Compacting:
     def __init__(
         self,
         ledger: Ledger,
-        admission: Admission,
+        keeper: Keeper,
         projector: Projector,
         queries: Queries,
         blocking: Blocking,
@@ -37,7 +37,7 @@ class Compacting:
     ) -> None:
         """`places` are the files and directories that are measured."""
         self._ledger = ledger
-        self._admission = admission
+        self._keeper = keeper
         self._projector = projector
         self._queries = queries
         self._blocking = blocking
@@ -45,7 +45,9 @@ class Compacting:
         self._lock = trio.Lock()
 
     async def compact(self) -> CompactView:
-        """Purge, make the projections anew in new files, and rewrite the ledger. One at a time.
+        """Purge, unless the clock is in doubt, make the projections anew in new files, and rewrite the ledger.
+
+        One at a time.
 
         Needs as much free disk as the ledger takes: `DiskError` where there is less, and at once while the disk refuses
         what others owe. Stopped half way, nothing is lost: the projections are made again, at the latest at the next
@@ -55,7 +57,7 @@ class Compacting:
             self._ledger.database.check_takes()
             self._projector.check_takes()
             before = await self._blocking.run(self._bytes)
-            await self._admission.purge()
+            await self._keeper.purge()
             await self._projector.renew()
             await self._queries.forget()  # their snapshot has the old files
             await self._ledger.database.compact()

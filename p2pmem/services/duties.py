@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -73,11 +73,10 @@ class Duties:
         queue: Queue,
         *,
         policy: str,
-        clock_is_right: Callable[[], bool],
     ) -> None:
-        """While `clock_is_right` says no, nothing is promised: members would take it only when its day has come."""
+        """While nothing is signed, nothing is promised or decided: what a clock in doubt dates, members would take only
+        when its day has come."""
         self._ledger = ledger
-        self._clock_is_right = clock_is_right
         self._outgoing = outgoing
         self._signing = signing
         self._jobs = jobs
@@ -94,8 +93,8 @@ class Duties:
         self._submitting = trio.Lock()
         self._not_asked: dict[tuple[GraphId, AssetKey], None] = {}
         """Whose reviews the queue or the disk had no room for: looked at again in a moment."""
-        self._not_promised: dict[tuple[GraphId, AssetKey], None] = {}
-        """Looked at while the clock was in doubt: looked at again when it is right."""
+        self._not_signed: dict[GraphId, dict[AssetKey, None]] = {}
+        """Looked at while nothing was signed in the graph: looked at again when it is."""
         self._taken: list[AtOnce] = []
         """In the set in memory, and to be written before anything is waited for."""
 
@@ -114,10 +113,10 @@ class Duties:
 
     async def renew_promises(self) -> None:
         """Look again at what this node promised to keep and whose promise ends soon: a quiet graph wakes nobody."""
-        if not self._clock_is_right():
-            return
         until_ms = self._ledger.clock.now_ms() + RENEWED_BEFORE_MS
         for graph in list(self._ledger.graphs.values()):
+            if self._signing.may_sign.why_not(graph):
+                continue
             due = {
                 ack.root
                 for ack in graph.set.records()
@@ -129,7 +128,7 @@ class Duties:
                 asset = graph.set.asset(key)
                 if asset is not None and any(version.key.root in due for version in asset.versions):
                     self._changed[graph.id, key] = None
-        if self._changed or self._not_promised:
+        if self._changed or self._not_signed:
             self._ledger.wake()
 
     async def run(self) -> None:
@@ -142,10 +141,9 @@ class Duties:
             self._changed.update({(graph.id, key): None for key in graph.set.assets()})
         self._looking = False
         while True:
-            await self._ledger.until(lambda: bool(self._changed) or self._may_promise_again())
-            if self._may_promise_again():
-                self._changed.update(self._not_promised)
-                self._not_promised.clear()
+            await self._ledger.until(lambda: bool(self._changed) or bool(self._may_sign_again()))
+            for graph_id in self._may_sign_again():
+                self._changed.update({(graph_id, key): None for key in self._not_signed.pop(graph_id)})
             changed, self._changed = self._changed, {}
             self._looking = True
             for number, (graph_id, key) in enumerate(changed):
@@ -162,8 +160,10 @@ class Duties:
                 self._not_asked.clear()
             self._looking = False
 
-    def _may_promise_again(self) -> bool:
-        return bool(self._not_promised) and self._clock_is_right()
+    def _may_sign_again(self) -> list[GraphId]:
+        """Graphs in which something waits that is signed again by now, and those that are here no more."""
+        graphs = self._ledger.graphs
+        return [it for it in self._not_signed if it not in graphs or not self._signing.may_sign.why_not(graphs[it])]
 
     def _look_again(self) -> None:
         """Of what waits, look at as much as there is room for; where some is gone, the next of it has its turn."""
@@ -190,6 +190,9 @@ class Duties:
         if graph is None:
             return
         await self._end_outdated(graph, key)
+        if self._signing.may_sign.why_not(graph, dated=False):
+            self._not_signed.setdefault(graph_id, {})[key] = None
+            return
         asset = graph.set.asset(key)
         for version in list(asset.versions) if asset is not None else []:
             # Most of what comes is only shared, and nobody has asked to verify it: no view is made for nothing.
@@ -200,8 +203,8 @@ class Duties:
 
     def _acknowledge(self, graph: LedgerGraph, key: VersionKey) -> None:
         """Promise to keep a published version that is held."""
-        if not self._clock_is_right():
-            self._not_promised[graph.id, key.asset] = None
+        if self._signing.may_sign.why_not(graph):
+            self._not_signed.setdefault(graph.id, {})[key.asset] = None
             return
         now_ms = self._ledger.clock.now_ms()
         view = version_view(graph, key, now_ms)

@@ -84,7 +84,7 @@ class Keeper:
         """
         ended = 0
         async with self._sweeping:
-            if self.owes() and not self._watch.look():
+            if self._is_due() and not self._watch.look():
                 async with self._lock:
                     ended = await self._admission.sweep()
         self._swept.notify()
@@ -104,7 +104,13 @@ class Keeper:
                 await listener.wait()
 
     def owes(self) -> bool:
-        """Whether something has ended by the wall clock and was not let go. After a sweep: as the clock is in doubt."""
+        """Whether something that may be read has ended by the wall clock and was not let go. After a sweep it means
+        that the clock is in doubt."""
+        now_ms = self._ledger.clock.now_ms()
+        ends = (graph.set.next_expiry_ms() for graph in self._ledger.graphs.values())
+        return any(end_ms is not None and end_ms <= now_ms for end_ms in ends)
+
+    def _is_due(self) -> bool:
         due_ms = self.due_ms()
         return due_ms is not None and due_ms <= self._ledger.clock.now_ms()
 

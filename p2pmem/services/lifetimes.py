@@ -7,7 +7,7 @@ much as there is; a renewal is due long before the end.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -55,11 +55,10 @@ class Lifetimes:
         sharing: SharingJobs,
         *,
         renews: bool,
-        clock_is_right: Callable[[], bool],
     ) -> None:
-        """While `clock_is_right` says no, nothing is renewed: members would take it only when its day has come."""
+        """While nothing is signed, nothing is renewed: by a clock in doubt members would take it only when its day has
+        come."""
         self._ledger = ledger
-        self._clock_is_right = clock_is_right
         self._signing = signing
         self._sharing = sharing
         self.renews = renews
@@ -90,7 +89,7 @@ class Lifetimes:
                 for found in self._that_end(graph, key, renewed_ms):
                     left_ms = found.ends_ms - self._ledger.clock.now_ms()
                     is_due = self.renews and found.is_own and left_ms <= renewed_ms
-                    if is_due and self._clock_is_right() and await self._renew(graph, found):
+                    if is_due and not self._signing.may_sign.why_not(graph) and await self._renew(graph, found):
                         continue
                     if left_ms <= told_ms:
                         soon.append(found)

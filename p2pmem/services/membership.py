@@ -24,6 +24,7 @@ from p2pmem.ledger.admission import Admission
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.ledger.rosters import Rosters
+from p2pmem.services.may_sign import MaySign
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +51,10 @@ class Founding:
 class Membership:
     """Signs rosters, as the owner of a graph. One change at a time."""
 
-    def __init__(self, ledger: Ledger, admission: Admission, rosters: Rosters, keyring: Keyring) -> None:
+    def __init__(
+        self, ledger: Ledger, admission: Admission, rosters: Rosters, keyring: Keyring, may_sign: MaySign
+    ) -> None:
+        self._may_sign = may_sign
         self._ledger = ledger
         self._admission = admission
         self._rosters = rosters
@@ -103,7 +107,9 @@ class Membership:
         return graph.head
 
     def plan(self, graph: LedgerGraph, changes: Sequence[Change]) -> RosterPlan:
-        """The roster that would follow, unsigned. Raises `MisuseError` for what cannot be."""
+        """The roster that would follow, unsigned. Raises `MisuseError` for what cannot be, and `SigningWaitsError`
+        while what would follow is not known: after a restore the head may be an old one."""
+        self._may_sign.check(graph, dated=False)
         if not changes:
             raise MisuseError("nothing is to change: name a member to set or to remove, an M, a limit or an owner")
         plan = next_roster(graph.set, changes, self._ledger.clock.now_ms())

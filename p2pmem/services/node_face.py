@@ -20,6 +20,7 @@ import p2pmem
 from p2pmem import face
 from p2pmem.face import (
     AgentView,
+    BackupView,
     ChangePreview,
     ClockView,
     CompactView,
@@ -34,6 +35,7 @@ from p2pmem.face import (
     NoRightError,
     PeerView,
     PreparedView,
+    RestoreView,
     ReviewDetail,
     ReviewView,
     SignedView,
@@ -93,6 +95,7 @@ class NodeFace(NodeReading):
             warnings=s.troubles.warnings(),
             refused=s.peering.refused(),
             clock=s.clock_watch.view(),
+            restored=self._restore_view(),
         )
 
     def _sync(self) -> tuple[SyncView, ...]:
@@ -132,6 +135,19 @@ class NodeFace(NodeReading):
     async def confirm_clock(self) -> ClockView:
         await self._s.keeper.confirm_clock()
         return self._s.clock_watch.view()
+
+    async def back_up(self, to: str) -> BackupView:
+        return await self._s.backups.back_up(to)
+
+    async def confirm_restore(self, graph: str | None) -> RestoreView:
+        s = self._s
+        graphs = s.restored.graphs() if graph is None else (s.ledger.named(graph),)
+        await s.restored.confirm(it.id for it in graphs)
+        return self._restore_view()
+
+    def _restore_view(self) -> RestoreView:
+        s = self._s
+        return RestoreView(tuple(str(it.name) for it in s.restored.graphs() if s.signing.takes_part(it)))
 
     async def compact(self) -> CompactView:
         return await self._s.compacting.compact()

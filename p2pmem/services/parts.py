@@ -13,6 +13,7 @@ from p2pmem.net.seam import Network
 from p2pmem.net.sessions import Sessions
 from p2pmem.recall.recalling import Recalling
 from p2pmem.services.auditing import Auditing
+from p2pmem.services.backing_up import BackingUp
 from p2pmem.services.certifying import Certifying
 from p2pmem.services.chain_facts import ChainFacts
 from p2pmem.services.clock_watch import ClockWatch
@@ -29,6 +30,7 @@ from p2pmem.services.membership import Membership
 from p2pmem.services.peering import Peering
 from p2pmem.services.preparing import Preparing
 from p2pmem.services.projector import Projector
+from p2pmem.services.restored import Restored
 from p2pmem.services.showing import Showing
 from p2pmem.services.signing import Signing
 from p2pmem.services.signing_desk import SigningDesk
@@ -60,6 +62,8 @@ class Services:
     duties: Duties
     keeper: Keeper
     clock_watch: ClockWatch
+    restored: Restored
+    backups: BackingUp
     disk: DiskWatch
     lifetimes: Lifetimes
     troubles: Troubles

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from p2pmem_protocol.bodies import Body, ContentRef, Sealed
 from p2pmem_protocol.content import Content
@@ -16,7 +17,11 @@ from p2pmem_protocol.seal import NO_PREVIOUS, Seal, SignedSeal
 from p2pmem.keyring import Keyring
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
+from p2pmem.services.may_sign import MaySign
 from p2pmem.services.rights import check_right
+
+DATED: Final = frozenset(Kind) - {Kind.ENDORSE, Kind.VERDICT}
+"""What bears the time at which it was said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +33,13 @@ class Previous:
 
 
 class Signing:
-    """Signs as an agent of this node. Nothing here is admitted or sent."""
+    """Signs as an agent of this node. Nothing here is admitted or sent.
 
-    def __init__(self, ledger: Ledger, keyring: Keyring) -> None:
+    Whatever makes something to sign raises `SigningWaitsError` while `may_sign` says no.
+    """
+
+    def __init__(self, ledger: Ledger, keyring: Keyring, may_sign: MaySign) -> None:
+        self.may_sign = may_sign
         self._ledger = ledger
         self._keyring = keyring
         self._acting: tuple[SignedActFor, ...] = ()
@@ -55,7 +64,9 @@ class Signing:
         return max(usable, key=lambda it: it.delegation.serial, default=None)
 
     def check_right(self, graph: LedgerGraph, agent: Address, kind: Kind) -> None:
-        """Raises `NoRightError` when nothing of this kind that the agent says now would be let in."""
+        """Raises `NoRightError` when nothing of this kind that the agent says now would be let in, and
+        `SigningWaitsError` when the node signs none for the moment."""
+        self.may_sign.check(graph, dated=kind in DATED)
         check_right(graph, agent, kind, self.acting_in(graph, agent))
 
     @property
@@ -80,6 +91,7 @@ class Signing:
         self, graph: LedgerGraph, agent: Address, name: str, subgraph: str, content: Content, previous: Previous
     ) -> Seal:
         """The seal of `content` as the version after `previous`, unsigned."""
+        self.may_sign.check(graph, dated=False)
         return Seal(
             network=self._ledger.network,
             graph=graph.id,
@@ -106,6 +118,7 @@ class Signing:
         self, graph: LedgerGraph, agent: Address, kind: Kind, body: Body, *, expires_at_ms: int = NEVER
     ) -> Unsigned:
         """The same without its signature."""
+        self.may_sign.check(graph)
         acting = self.acting_in(graph, agent)
         return Unsigned(
             network=self._ledger.network,
@@ -125,6 +138,7 @@ class Signing:
     def endorsement(
         self, graph: LedgerGraph, agent: Address, subject: VersionKey, decision: Endorse, reason: str
     ) -> Evidence:
+        self.may_sign.check(graph, dated=False)
         statement = Endorsement(self._ledger.network, graph.id, subject, decision, reason, agent)
         return Evidence.sign(statement, self._keyring.get(agent))
 
@@ -138,5 +152,6 @@ class Signing:
         method: Method,
         reason: str,
     ) -> Evidence:
+        self.may_sign.check(graph, dated=False)
         statement = Verdict(self._ledger.network, graph.id, quorum, subject, decision, method, reason, agent)
         return Evidence.sign(statement, self._keyring.get(agent))

@@ -17,6 +17,7 @@ from p2pmem.services.clock_watch import AWAY_MS_MAX, ClockWatch
 from p2pmem.services.disk_watch import DiskWatch
 from p2pmem.services.lifetimes import Lifetimes
 from p2pmem.services.projector import Projector
+from p2pmem.services.restored import Restored
 from p2pmem.services.signing import Signing
 
 TRIED_SHOWN: Final = 3
@@ -31,6 +32,7 @@ class Troubles:
         sessions: Sessions,
         dialer: Dialer,
         clock_watch: ClockWatch,
+        restored: Restored,
         disk: DiskWatch,
         lifetimes: Lifetimes,
         facts: ChainFacts,
@@ -45,6 +47,7 @@ class Troubles:
         self._sessions = sessions
         self._dialer = dialer
         self._clock_watch = clock_watch
+        self._restored = restored
         self._disk = disk
         self._lifetimes = lifetimes
         self._facts = facts
@@ -52,6 +55,7 @@ class Troubles:
     def warnings(self) -> tuple[str, ...]:
         return (
             *self._of_graphs(),
+            *self._of_restore(),
             *self._of_connections(),
             *self._of_chain(),
             *self._of_clocks(),
@@ -63,6 +67,11 @@ class Troubles:
         for graph in self._ledger.graphs.values():
             if graph.trouble:
                 yield f"{graph.name}: {graph.trouble}"
+
+    def _of_restore(self) -> Iterator[str]:
+        for graph in self._restored.graphs():
+            if self._signing.takes_part(graph) and (why := self._signing.may_sign.why_not(graph, dated=False)):
+                yield f"{graph.name}: nothing is signed here: {why}"
 
     def _of_connections(self) -> Iterator[str]:
         """One member that can be reached is enough; without any, a person may know where they are. Who only reads open

@@ -133,7 +133,7 @@ class AnchoringJobs:
             item = self._signing.envelope(graph, agent, Kind.ANCHOR, body)
             return Ready(item, rows=lambda connection: write_fact(connection, fact, self._ledger.clock.now_ms()))
 
-        await self._outgoing.admit_step(ctx, "admit", make)
+        await self._outgoing.admit_step(ctx, "admit", graph, make)
         self._ledger.chain_facts[fact.batch_root] = fact
         self._ledger.wake()
 

@@ -17,7 +17,9 @@ from p2pmem_protocol.records import evidence_record
 from p2pmem.exchange.holdings import OWN
 from p2pmem.ledger.admission import Admission
 from p2pmem.ledger.batch import Batch
+from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
+from p2pmem.services.may_sign import MaySign
 from p2pmem.services.rights import no_right
 
 RETRY = RetryPolicy(first_s=0.5, cap_s=60.0)
@@ -100,13 +102,26 @@ class AtOnce:
 class Outgoing:
     """Takes what jobs sign into the set."""
 
-    def __init__(self, ledger: Ledger, admission: Admission) -> None:
+    def __init__(self, ledger: Ledger, admission: Admission, may_sign: MaySign) -> None:
         self._ledger = ledger
         self._admission = admission
+        self._may_sign = may_sign
 
-    async def admit_step(self, ctx: Context, name: str, make: Callable[[], Ready]) -> InSet:
+    async def until_may_sign(self, ctx: Context, graph: LedgerGraph, name: str, *, dated: bool = True) -> None:
+        """Wait, as the wait `name` of a job that says what for, until the node signs in a graph."""
+        await ctx.wait_until(
+            name,
+            lambda: not self._may_sign.why_not(graph, dated=dated),
+            on=self._ledger.changed,
+            detail=lambda: self._may_sign.why_not(graph, dated=dated),
+        )
+
+    async def admit_step(
+        self, ctx: Context, name: str, graph: LedgerGraph, make: Callable[[], Ready], *, dated: bool = True
+    ) -> InSet:
         """Sign by `make` and admit, as the step `name`. In a later run nothing is made and the stored result returns.
 
+        Waits until the node signs in the graph; `dated` says whether what it makes bears a time.
         Deciding changes the memory and writing the disk, so nothing may come between them: a cancellation waits. Where
         the disk refuses, it is asked until it takes it; of a job that was cancelled in between, what it took is written
         without it. What was said before stands as it was said then, and its id is the result. Raises
@@ -114,6 +129,7 @@ class Outgoing:
         """
         if ctx.is_done(name):
             return await ctx.step_rows(name, _never, returns=InSet)
+        await self.until_may_sign(ctx, graph, f"{name}-may-sign", dated=dated)
         with trio.CancelScope(shield=True):
             taken = self.take(make())
             in_set = await ctx.step_rows(name, taken.write, returns=InSet, after=taken.tell, owed=True)

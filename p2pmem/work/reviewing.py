@@ -125,7 +125,7 @@ class ReviewingJobs:
             said = Judgement(Decision(judged.decision), Method(judged.method), judged.reason)
             return Ready(self._signed(graph, args, said))
 
-        done = await self._outgoing.admit_step(ctx, "admit", make)
+        done = await self._outgoing.admit_step(ctx, "admit", graph, make, dated=False)
         said = self._ledger.raw(done.id)
         if said is None:
             raise MisuseError(f"{reference_in(graph, key)} went before the verdict on it could be shown")

@@ -132,12 +132,13 @@ class SharingJobs:
         graph = self._ledger.graph(GraphId(args.graph))
         key = AssetKey(Address(args.agent), args.name)
         if ctx.is_done("admit"):
-            done = await self._outgoing.admit_step(ctx, "admit", _nothing)
+            done = await self._outgoing.admit_step(ctx, "admit", graph, _nothing)
             return self._shared_result(graph, key, done.id)
+        await self._outgoing.until_may_sign(ctx, graph, "may-seal")
         sealed = await self._drafting.ready(graph, key)
         expires_ms = self._may_share(graph, key, sealed, args.ttl_ms)
         done = await self._outgoing.admit_step(
-            ctx, "admit", lambda: self._signed(graph, key, sealed, Kind.SHARE, expires_ms)
+            ctx, "admit", graph, lambda: self._signed(graph, key, sealed, Kind.SHARE, expires_ms)
         )
         return SharedResult.of(sealed.own.seal.seal.key, done.id, expires_ms)
 
@@ -250,14 +251,15 @@ class SharingJobs:
         graph = self._ledger.graph(GraphId(args.graph))
         key = AssetKey(Address(args.agent), args.name)
         if ctx.is_done("admit"):
-            done = await self._outgoing.admit_step(ctx, "admit", _nothing)
+            done = await self._outgoing.admit_step(ctx, "admit", graph, _nothing)
             version = self._version_said(graph, key, done.id)
         else:
+            await self._outgoing.until_may_sign(ctx, graph, "may-seal")
             sealed = await self._drafting.ready(graph, key)
             own = sealed.own
             may_publish(asset_view(graph.set, key, self._ledger.clock.now_ms()), own.seal.seal)
             done = await self._outgoing.admit_step(
-                ctx, "admit", lambda: self._signed(graph, key, sealed, Kind.PUBLISH, 0)
+                ctx, "admit", graph, lambda: self._signed(graph, key, sealed, Kind.PUBLISH, 0)
             )
             version = own.seal.seal.key
         await self._wait_acks(ctx, graph, version, done.id)

@@ -134,7 +134,7 @@ class VerifyingJobs:
                 held_content(self._ledger, graph, key)
             return Ready(self._signing.endorsement(graph, Address(args.agent), key, decision, args.reason))
 
-        done = await self._outgoing.admit_step(ctx, "admit", make)
+        done = await self._outgoing.admit_step(ctx, "admit", graph, make, dated=False)
         return SaidResult(reference_in(graph, key), done.id, decision.name.lower(), "", args.reason)
 
     # verify
@@ -162,7 +162,7 @@ class VerifyingJobs:
             proposal = None
             if self._may_ask(graph, args):
                 make = partial(self._proposal, graph, key, args)
-                proposal = (await self._outgoing.admit_step(ctx, f"propose-{round_}", make)).id
+                proposal = (await self._outgoing.admit_step(ctx, f"propose-{round_}", graph, make)).id
             if not await self._decided(ctx, graph, args, round_, proposal):
                 break
         else:

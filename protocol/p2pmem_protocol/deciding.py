@@ -228,6 +228,10 @@ class Deciding(Holdings):
         ends = [heap[0][0] for heap in (self._expiries, self._asides if self._forgets else ()) if heap]
         return min(ends, default=None)
 
+    def next_expiry_ms(self) -> int | None:
+        """When something that may be read ends next: what is aside, nobody reads."""
+        return self._expiries[0][0] if self._expiries else None
+
     @property
     def _forgets(self) -> bool:
         """Rule H3: what was cut goes after 24 hours, but not while the graph is forked or has no head."""

@@ -141,7 +141,8 @@ class GraphSet(Deciding):
         `named`: ids of the quorums that the head and the headers before it name (`HeadChain.quorums_of`). A certificate
         that the head keeps under another does not count. Call this again when an earlier header comes.
 
-        `lets_go` is False after a start: what has ended since the last run, or was aside too long, is left to a sweep.
+        `lets_go` is False after a start, and while the clock is in doubt: what has ended, or was aside too long, is
+        left to a sweep.
 
         Without a head nothing is in the set, and nothing that is known goes.
         """

@@ -13,7 +13,7 @@ from p2pmem_protocol.errors import OutsideError
 from p2pmem_protocol.kinds import Kind
 from p2pmem_protocol.names import GraphId
 
-from p2pmem.face import ClockView
+from p2pmem.face import ClockView, MemberChange, NewMember
 from p2pmem.ledger import audit
 from p2pmem.services.clock_watch import Word, is_confirmed
 from p2pmem.services.keeper import Keeper
@@ -286,3 +286,70 @@ def test_a_clock_is_confirmed_by_two_and_by_most_of_each_graph(
     words: tuple[tuple[GraphId, bool], ...], is_enough: bool
 ) -> None:
     assert is_confirmed([Word(frozenset((graph,)), agrees) for graph, agrees in words]) is is_enough
+
+
+@pytest.mark.cluster(n=2)
+async def test_by_a_clock_in_doubt_a_person_shares_nothing_and_is_told_what_to_do(cluster: Cluster) -> None:
+    ada, bo = cluster.nodes
+    await ada.draft("ex:a ex:b ex:p .", name="p")
+    cluster.skew(ada, hours(2))
+    for share in (ada.share, ada.publish):
+        with pytest.raises(OutsideError, match="p2pmem clock confirm"):
+            await share("ex:a ex:b ex:c ." if share == ada.share else "p")
+    cluster.skew(ada, hours(0))
+    asset = await ada.share("ex:a ex:b ex:c .")
+    await cluster.settled()
+    await bo.endorse(asset)
+    cluster.skew(bo, hours(2))
+    await bo.endorse(asset, withdraw=True)
+    assert bo.inside.services.clock_watch.is_doubted, "what bears no time is signed"
+    cluster.skew(bo, hours(0))
+
+
+@pytest.mark.cluster(n=1)
+async def test_a_doubt_outlives_a_restart_and_ends_when_the_clock_is_set_right_before_one(cluster: Cluster) -> None:
+    (ada,) = cluster.nodes
+    asset = await ada.share("ex:a ex:b ex:c .", ttl=days(2))
+    cluster.skew(ada, days(3))
+    await cluster.advance(minutes=2)
+    for _ in range(2):
+        await cluster.restart(ada)
+        await cluster.advance(minutes=2)
+        status = await ada.face.status()
+        assert status.clock.doubted
+        assert len(ada.graph.set) == 1
+    await cluster.stop(ada)
+    cluster.skew(ada, days(0))
+    await cluster.advance(hours=1)
+    await cluster.restart(ada)
+    assert (await ada.face.status()).clock == ClockView()
+    assert ada.sees(asset)
+    await cluster.advance(minutes=2)
+    await cluster.restart(ada)
+    assert (await ada.face.status()).clock == ClockView()
+
+
+@pytest.mark.cluster(n=2)
+async def test_in_doubt_nothing_is_purged_and_a_new_head_lets_nothing_go(cluster: Cluster) -> None:
+    ada, bo = cluster.nodes
+    await bo.share("ex:a ex:b ex:c .", ttl=days(7))
+    await ada.share("ex:a ex:b ex:d .", ttl=minutes(5))
+    await cluster.settled()
+    await cluster.advance(minutes=6)
+    kept = rows_of(ada)
+    assert kept
+    cluster.skew(ada, days(30))
+    await ada.face.compact()
+    assert rows_of(ada) == kept, "what ended a moment ago is still there"
+    count = len(ada.graph.set)
+    await ada.change_members(MemberChange((NewMember(str(bo.address), ("writer", "verifier")),)))
+    assert len(ada.graph.set) == count == 1
+    cluster.skew(ada, days(0))
+
+
+def rows_of(node: ClusterNode) -> int:
+    """How many items the disk holds that have ended."""
+    count: int = node.inside.ledger.database.read(
+        lambda it: it.execute("SELECT count(*) FROM item WHERE place = 'expired'").fetchone()
+    )[0]
+    return count

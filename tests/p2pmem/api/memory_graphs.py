@@ -9,6 +9,7 @@ from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.names import Address, GraphName
 
 from p2pmem.face import (
+    BackupView,
     ClockView,
     CompactView,
     GraphView,
@@ -20,6 +21,7 @@ from p2pmem.face import (
     NodeStatus,
     NotFoundError,
     PeerView,
+    RestoreView,
     SyncView,
 )
 from p2pmem.face_peers import DelegationView, PeerDetail, ReasonCount, RevocationView
@@ -91,6 +93,14 @@ class MemoryGraphs:
     async def confirm_clock(self: MemoryFace) -> ClockView:
         self._note("confirm_clock")
         return ClockView()
+
+    async def back_up(self: MemoryFace, to: str) -> BackupView:
+        self._note("back_up", to=to)
+        return BackupView(to, 4_096)
+
+    async def confirm_restore(self: MemoryFace, graph: str | None) -> RestoreView:
+        self._note("confirm_restore", graph=graph)
+        return RestoreView()
 
     async def compact(self: MemoryFace) -> CompactView:
         self._note("compact")

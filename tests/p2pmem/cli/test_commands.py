@@ -20,6 +20,7 @@ from p2pmem.cli.command import GROUPS, HELP_COLUMNS, Command
 from p2pmem.cli.main import COMMANDS
 from p2pmem.face import (
     AgentView,
+    BackupView,
     ChangePreview,
     ClockView,
     CompactView,
@@ -39,6 +40,7 @@ from p2pmem.face import (
     PreparedView,
     QueryAnswer,
     RecallAnswer,
+    RestoreView,
     ReviewDetail,
     SignRequest,
     SignView,
@@ -59,8 +61,8 @@ show content status changes graph_create graph_list graph_show graph_members gra
 graph_approve graph_refuse graph_leave graph_follow review_list review_approve review_reject job_list job_show job_watch
 job_cancel job_retry job_resolve graph_owner graph_mend graph_sign graph_roster review_show history diff agent_list
 agent_add agent_token sign_prepare sign_submit peer_list peer_show peer_ban peer_unban acting_allow acting_accept
-acting_list revoke clock_confirm compact mcp trust_attest trust_explain trust_export trust_check proof_export
-proof_check
+acting_list revoke clock_confirm compact backup restore_confirm mcp trust_attest trust_explain trust_export trust_check
+proof_export proof_check
 """.split()  # noqa: SIM905 - reads as a list
 HEAVY = {
     "trio",
@@ -135,6 +137,9 @@ HEARD: list[tuple[list[str], tuple[str, dict[str, object]], Any]] = [
     (["status"], arguments("status"), NodeStatus),
     (["clock", "confirm"], arguments("confirm_clock"), ClockView),
     (["compact"], arguments("compact"), CompactView),
+    (["backup", "/elsewhere/copy"], arguments("back_up", to="/elsewhere/copy"), BackupView),
+    (["restore", "confirm", "--graph", GRAPH], arguments("confirm_restore", graph=GRAPH), RestoreView),
+    (["restore", "confirm", "--all"], arguments("confirm_restore", graph=None), RestoreView),
     (
         ["graph", "create", "more", "--member", f"{OTHER}=writer,verifier=Bob", "--m", "1", "--open", "--ttl", "2h",
          "--ttl-max", "7d", "--acks", "1", "--chain"],

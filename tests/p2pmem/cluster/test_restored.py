@@ -1,0 +1,158 @@
+"""A node that was restored from an old copy signs nothing that may contradict what it said before."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from shutil import copyfile
+
+import pytest
+from p2pmem_devnet.cluster import Cluster
+from p2pmem_devnet.cluster_node import ClusterNode
+from p2pmem_jobs import DiskError
+from p2pmem_jobs.errors import MisuseError as JobsMisuseError
+from p2pmem_protocol.errors import MisuseError, OutsideError
+from p2pmem_protocol.view import asset_view
+
+from p2pmem.face import MemberChange, RestoreView
+from p2pmem.ledger import audit
+from p2pmem.services.may_sign import SigningWaitsError
+from p2pmem.services.restored import MARKED_POINT
+
+FIRST, SECOND, THIRD = (f"ex:a ex:b ex:{it} ." for it in ("one", "two", "three"))
+
+
+def ledger_of(node: ClusterNode) -> Path:
+    path = node.disk.places().ledger
+    assert path is not None
+    return path
+
+
+async def restored_alone(cluster: Cluster, *, by_file: bool = False) -> tuple[ClusterNode, ClusterNode]:
+    """Ada's node shares version 1, is copied, shares version 2, which Bo has, and starts alone from the copy."""
+    ada, bo = cluster.nodes
+    await ada.share(FIRST, name="n")
+    copy = ledger_of(ada).with_name("copy.sqlite")
+    if by_file:
+        await cluster.stop(ada)
+        copyfile(ledger_of(ada), copy)
+        await cluster.restart(ada)
+    else:
+        assert (await ada.face.back_up(str(copy))).bytes == copy.stat().st_size
+    promised, said = len(ada.promises), len(ada.said)
+    await ada.share(SECOND, name="n")
+    await cluster.settled()
+    await cluster.stop(ada, bo)
+    del ada.promises[promised:], ada.said[said:]  # a restore is what loses that
+    copy.replace(ledger_of(ada))
+    await cluster.restart(ada)
+    return ada, bo
+
+
+def numbers(node: ClusterNode) -> list[int]:
+    held = (node.graph.set.asset(key) for key in node.graph.set.assets())
+    return sorted(version.key.version for asset in held if asset for version in asset.versions)
+
+
+@pytest.mark.cluster(n=2)
+@pytest.mark.parametrize("by_file", [False, True])
+async def test_a_restored_node_waits_for_a_round_and_takes_the_next_number(cluster: Cluster, by_file: bool) -> None:
+    ada, bo = await restored_alone(cluster, by_file=by_file)
+    with pytest.raises(SigningWaitsError, match="p2pmem restore confirm"):
+        await ada.share(SECOND, name="n")
+    with pytest.raises(OutsideError, match="restored from a copy"):
+        await ada.face.change_members(str(ada.graph.name), MemberChange(m=1))
+    status = await ada.face.status()
+    assert status.restored == RestoreView((str(ada.graph.name),))
+    assert [it for it in status.warnings if "p2pmem restore confirm" in it]
+    await cluster.restart(bo)
+    await cluster.settled()
+    assert (await ada.face.status()).restored == RestoreView()
+    asset = await ada.share(THIRD, name="n")
+    assert asset.version == 3
+    await cluster.settled()
+    for node in (ada, bo):
+        assert numbers(node) == [1, 2, 3]
+        for key in node.graph.set.assets():
+            view = asset_view(node.graph.set, key, node.clock.now_ms())
+            assert not any(version.conflict for version in view.versions)
+
+
+@pytest.mark.cluster(n=2)
+async def test_killed_between_the_round_and_the_end_of_its_mark_a_node_compares_again(cluster: Cluster) -> None:
+    ada, bo = await restored_alone(cluster)
+    ada.crash_at = (MARKED_POINT, 1)
+    await cluster.restart(bo)
+    await cluster.crashed(ada)
+    await cluster.stop(bo)
+    await cluster.restart(ada)
+    with pytest.raises(SigningWaitsError):
+        await ada.share(THIRD, name="n")
+    await cluster.restart(bo)
+    await ada.inside.ledger.until(lambda: not ada.inside.services.restored.graphs())
+    assert (await ada.share(THIRD, name="n")).version == 3
+    await cluster.settled()
+    assert numbers(bo) == [1, 2, 3]
+
+
+@pytest.mark.cluster(n=2)
+async def test_the_operator_ends_the_wait_by_hand_and_for_good(cluster: Cluster) -> None:
+    ada, _ = await restored_alone(cluster)
+    graph = str(ada.graph.name)
+    assert await ada.face.confirm_restore(graph) == RestoreView()
+    assert (await ada.share(THIRD, name="m")).version == 1
+    await cluster.restart(ada)
+    assert (await ada.face.status()).restored == RestoreView()
+    assert await ada.face.confirm_restore(None) == RestoreView()
+    entries = ada.inside.ledger.database.read(lambda connection: audit.read(connection, 0, 1_000))
+    assert [it.payload for it in entries if it.what == "restore"] == [
+        "put back; graphs to compare: 1",
+        "confirmed by the operator; graphs to compare: 0",
+    ]
+
+
+@pytest.mark.cluster(n=2)
+async def test_what_a_restored_node_promises_and_publishes_comes_after_the_round(cluster: Cluster) -> None:
+    ada, bo = cluster.nodes
+    copy = ledger_of(bo).with_name("copy.sqlite")
+    draft = await ada.draft("ex:a ex:b ex:c .", name="p")
+    del draft
+    await cluster.settled()
+    await bo.face.back_up(str(copy))
+    await cluster.stop(bo)
+    copy.replace(ledger_of(bo))
+    await cluster.stop(ada)
+    await cluster.restart(bo)
+    assert (await bo.face.status()).restored.waiting
+    await cluster.restart(ada)
+    await ada.publish("p")
+    await cluster.settled()
+    assert not (await bo.face.status()).restored.waiting
+    assert any(record.kind.name == "ACK" for record in ada.graph.set.records())
+
+
+@pytest.mark.cluster(n=1)
+async def test_a_graph_without_other_members_is_free_at_once(cluster: Cluster) -> None:
+    (ada,) = cluster.nodes
+    await ada.share(FIRST, name="n")
+    copy = ledger_of(ada).with_name("copy.sqlite")
+    await ada.face.back_up(str(copy))
+    await cluster.stop(ada)
+    copy.replace(ledger_of(ada))
+    await cluster.restart(ada)
+    assert (await ada.share(SECOND, name="n")).version == 2
+
+
+@pytest.mark.cluster(n=1)
+async def test_a_backup_overwrites_nothing_and_only_its_owner_reads_it(cluster: Cluster, tmp_path: Path) -> None:
+    (ada,) = cluster.nodes
+    copy = tmp_path / "copy.sqlite"
+    await ada.face.back_up(str(copy))
+    assert copy.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(JobsMisuseError, match="exists"):
+        await ada.face.back_up(str(copy))
+    with pytest.raises(MisuseError, match="absolute"):
+        await ada.face.back_up("copy.sqlite")
+    with pytest.raises(DiskError, match="was not written"):
+        await ada.face.back_up(str(tmp_path / "no" / "copy.sqlite"))
+    assert os.listdir(tmp_path) == ["copy.sqlite"]
