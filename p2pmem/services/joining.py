@@ -344,7 +344,7 @@ class Joining:
     async def _let_in(self, graph: LedgerGraph, ask: Ask, agent: Address, peer: PeerId, turn: Turn) -> Said:
         """Use the invite of an entry, as the owner. One whose clock is minutes away is not taken: it may be an old one
         that somebody says again. Nor is one twice (`join_once`)."""
-        if self._invites.waits(graph.id, agent):
+        if self._invites.waits(graph.id, agent) or self._membership.waits(graph):
             return _WAITING
         key, asked_ms, now_ms = ask.entry_key(peer), ask.greeting.clock_ms, self._ledger.clock.now_ms()
         if key is None or not clocks_agree(now_ms, asked_ms) or not self._once.take(key, agent, asked_ms, now_ms):

@@ -96,6 +96,10 @@ class Membership:
     def is_owner_here(self, graph: LedgerGraph) -> bool:
         return graph.head is not None and graph.head.header.owner in self._keyring
 
+    def waits(self, graph: LedgerGraph) -> bool:
+        """Whether no roster is signed for the moment."""
+        return bool(self._may_sign.why_not(graph, dated=False))
+
     def check_owner(self, graph: LedgerGraph) -> Roster:
         """The head, when this node may sign the next one. Raises `MisuseError` otherwise."""
         if graph.head is None:

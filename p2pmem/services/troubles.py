@@ -71,7 +71,7 @@ class Troubles:
     def _of_restore(self) -> Iterator[str]:
         for graph in self._restored.graphs():
             if self._signing.takes_part(graph) and (why := self._signing.may_sign.why_not(graph, dated=False)):
-                yield f"{graph.name}: nothing is signed here: {why}"
+                yield f"{graph.name}: {why}"
 
     def _of_connections(self) -> Iterator[str]:
         """One member that can be reached is enough; without any, a person may know where they are. Who only reads open

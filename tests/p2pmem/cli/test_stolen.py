@@ -23,6 +23,9 @@ class Machine:
         self.home = home / name
         self._capsys = capsys
         self.agent = str(self("init", "--label", name).json["agent"])
+        self.start()
+
+    def start(self) -> None:
         self._process = subprocess.Popen(
             [*P2PMEM, "run", "--home", str(self.home)], env=ENVIRONMENT, stdout=subprocess.PIPE, text=True
         )
@@ -53,8 +56,8 @@ class Machine:
     def stop(self) -> None:
         self._process.kill()
         self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
 
 
 @pytest.fixture
