@@ -12,6 +12,7 @@ from p2pmem_devnet.cluster_node import ClusterNode
 from p2pmem_jobs import DiskError
 from p2pmem_jobs.errors import MisuseError as JobsMisuseError
 from p2pmem_protocol.errors import MisuseError, OutsideError
+from p2pmem_protocol.limits import HOUR_MS
 from p2pmem_protocol.view import asset_view
 
 from p2pmem.face import MemberChange, RestoreView
@@ -49,6 +50,10 @@ async def restored_alone(cluster: Cluster, *, by_file: bool = False) -> tuple[Cl
     return ada, bo
 
 
+async def compared(node: ClusterNode) -> None:
+    await node.inside.ledger.until(lambda: not node.inside.services.restored.graphs())
+
+
 def numbers(node: ClusterNode) -> list[int]:
     held = (node.graph.set.asset(key) for key in node.graph.set.assets())
     return sorted(version.key.version for asset in held if asset for version in asset.versions)
@@ -66,7 +71,7 @@ async def test_a_restored_node_waits_for_a_round_and_takes_the_next_number(clust
     assert status.restored == RestoreView((str(ada.graph.name),))
     assert [it for it in status.warnings if "p2pmem restore confirm" in it]
     await cluster.restart(bo)
-    await cluster.settled()
+    await compared(ada)
     assert (await ada.face.status()).restored == RestoreView()
     asset = await ada.share(THIRD, name="n")
     assert asset.version == 3
@@ -89,7 +94,7 @@ async def test_killed_between_the_round_and_the_end_of_its_mark_a_node_compares_
     with pytest.raises(SigningWaitsError):
         await ada.share(THIRD, name="n")
     await cluster.restart(bo)
-    await ada.inside.ledger.until(lambda: not ada.inside.services.restored.graphs())
+    await compared(ada)
     assert (await ada.share(THIRD, name="n")).version == 3
     await cluster.settled()
     assert numbers(bo) == [1, 2, 3]
@@ -126,8 +131,8 @@ async def test_what_a_restored_node_promises_and_publishes_comes_after_the_round
     assert (await bo.face.status()).restored.waiting
     await cluster.restart(ada)
     await ada.publish("p")
+    await compared(bo)
     await cluster.settled()
-    assert not (await bo.face.status()).restored.waiting
     assert any(record.kind.name == "ACK" for record in ada.graph.set.records())
 
 
@@ -156,3 +161,17 @@ async def test_a_backup_overwrites_nothing_and_only_its_owner_reads_it(cluster: 
     with pytest.raises(DiskError, match="was not written"):
         await ada.face.back_up(str(tmp_path / "no" / "copy.sqlite"))
     assert os.listdir(tmp_path) == ["copy.sqlite"]
+
+
+@pytest.mark.cluster(n=2)
+async def test_who_asks_a_restored_owner_to_be_let_in_waits_too_and_uses_no_invite_up(cluster: Cluster) -> None:
+    ada, bo = await restored_alone(cluster)
+    cyd = await cluster.add("cyd")
+    invite = await ada.face.invite(str(ada.graph.name), roles=("writer",), uses=1, life_ms=HOUR_MS)
+    with pytest.raises(OutsideError, match="has not decided yet"):
+        await cyd.face.join(invite, label="cyd")
+    await cluster.restart(bo)
+    await compared(ada)
+    await cyd.face.join(invite, label="cyd")
+    await cluster.settled()
+    assert ada.graph.is_member(cyd.address)
