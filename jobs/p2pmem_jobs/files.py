@@ -211,7 +211,8 @@ class Files:
             raise map_sqlite_error(error, f"the backup {to} was not written") from error
         finally:
             with suppress(OSError):  # half a copy takes up the room that was too little for a whole one
-                part.unlink(missing_ok=True)
+                for left in (part, part.with_name(part.name + "-journal")):
+                    left.unlink(missing_ok=True)
 
     def _copy(self, connection: sqlite3.Connection, part: Path, cancelled: Callable[[], bool]) -> None:
         def look(*_: int) -> None:

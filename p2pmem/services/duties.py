@@ -28,6 +28,7 @@ from p2pmem.face import NoRightError
 from p2pmem.ledger.batch import Delta
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
+from p2pmem.services.may_sign import SigningWaitsError
 from p2pmem.services.signing import Signing
 from p2pmem.work.outgoing import ASK_AGAIN_S, AtOnce, NotAdmittedError, Outgoing, Ready
 from p2pmem.work.reviewing import ReviewArgs, ReviewingJobs, verifies
@@ -216,9 +217,12 @@ class Duties:
             promised = [ack.ends_at_ms for ack in graph.set.acks(key.root) if ack.author == agent]
             if max(promised, default=0) - now_ms > RENEWED_BEFORE_MS:
                 continue
-            envelope = self._signing.envelope(graph, agent, Kind.ACK, Ack(key.root), expires_at_ms=now_ms + PROMISE_MS)
+            until_ms = now_ms + PROMISE_MS
             try:
+                envelope = self._signing.envelope(graph, agent, Kind.ACK, Ack(key.root), expires_at_ms=until_ms)
                 self._taken.append(AtOnce(self._outgoing.take(Ready(envelope))))
+            except SigningWaitsError:  # the clock has jumped since we asked
+                self._not_signed.setdefault(graph.id, {})[key.asset] = None
             except (NotAdmittedError, NoRightError) as refused:
                 log.info("ack.refused", extra={"why": str(refused)})
 

@@ -22,6 +22,7 @@ from p2pmem_protocol.view import VersionView, asset_view
 
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
+from p2pmem.services.may_sign import SigningWaitsError
 from p2pmem.services.signing import Signing
 from p2pmem.work.sharing import ShareArgs, SharingJobs
 
@@ -125,7 +126,7 @@ class Lifetimes:
         args = ShareArgs(graph.id, bytes(found.key.author), found.key.name, None)
         try:
             await self._sharing.renew(args)
-        except MisuseError as error:
+        except (MisuseError, SigningWaitsError) as error:
             log.info("renewal.refused", extra={"asset": found.key.name, "why": type(error).__name__})
             return False
         self.renewed += 1

@@ -10,6 +10,8 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -27,6 +29,7 @@ from p2pmem_jobs.errors import (
     OutsideError,
     OwnedError,
 )
+from p2pmem_jobs.files import Files
 
 from .notes import CRASHING, FULL, KILLED, NOTES, add, environment, fill, texts
 
@@ -355,8 +358,53 @@ async def test_a_backup_that_does_not_fit_leaves_nothing_behind(
         with pytest.raises(DiskError, match="no space left"):
             await database.back_up(tmp_path / "copy.db")
         monkeypatch.undo()
-        assert not [name for name in os.listdir(tmp_path) if name.startswith("copy")]
+        assert not [name for name in os.listdir(tmp_path) if "copy" in name]
+
+        def fill_up(_: Files, connection: sqlite3.Connection, part: Path, *__: object) -> None:
+            del connection
+            for name in (part.name, f"{part.name}-journal"):  # as SQLite leaves them
+                part.with_name(name).touch()
+            raise OSError(errno.ENOSPC, "no space left on device")
+
+        monkeypatch.setattr(Files, "_copy", fill_up)
+        with pytest.raises(DiskError, match="no space left"):
+            await database.back_up(tmp_path / "copy.db")
+        monkeypatch.undo()
+        assert not [name for name in os.listdir(tmp_path) if "copy" in name]
         await database.back_up(tmp_path / "copy.db")
+
+
+async def test_writes_go_on_while_a_backup_is_made_which_is_of_one_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copying, may_go_on = threading.Event(), threading.Event()
+    copy = Files._copy
+
+    def slowly(self: Files, connection: sqlite3.Connection, part: Path, cancelled: Callable[[], bool]) -> None:
+        connection.execute("SELECT count(*) FROM database_facts").fetchone()
+        copying.set()
+        assert may_go_on.wait(10)
+        copy(self, connection, part, cancelled)
+
+    monkeypatch.setattr(Files, "_copy", slowly)
+    async with open_database(tmp_path / "a.db", blocking=ThreadBlocking()) as database:
+        await database.migrate("notes", NOTES)
+        await database.write(add("before"))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(database.back_up, tmp_path / "copy.db")
+            await trio.to_thread.run_sync(copying.wait, 10)
+            await database.write(add("meanwhile"))
+            may_go_on.set()
+        copying.clear()
+        may_go_on.clear()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(database.back_up, tmp_path / "other.db")
+            await trio.to_thread.run_sync(copying.wait, 10)
+            nursery.cancel_scope.cancel()
+            may_go_on.set()
+    assert not [name for name in os.listdir(tmp_path) if "other" in name], "given up, nothing of it is left"
+    async with open_database(tmp_path / "copy.db", blocking=InlineBlocking()) as copied:
+        assert copied.read(texts) == ["before"]
 
 
 # Restores
