@@ -125,11 +125,12 @@ class Link:
         while (data := await self._reader.receive()) is not None:
             await self._turn()
             message = frames.decode(data)
+            is_last = not self._reader.has_frame()
             if isinstance(message, Skipped):
+                self._do(self._gossip.frame_skipped(self.peer, is_last=is_last))
                 continue
             if not isinstance(message, Frame):
                 raise RefusedError(Reason.BAD_FRAME, f"a {type(message).__name__} on the member stream")
-            is_last = not self._reader.has_frame()
             self._do(self._gossip.frame_received(self.peer, message, is_last=is_last, now_ms=ticks_ms()))
             if message.envelopes:
                 await self._admit(message.envelopes)

@@ -357,6 +357,8 @@ class Gossip:
             state.outbox.received(frame.seq, is_last=is_last)
         elif frame != Frame(ack=frame.ack):
             raise RefusedError(Reason.BAD_FRAME, "a frame without a number carries more than an acknowledgement")
+        elif is_last:
+            state.outbox.all_is_read()
         for change in frame.lists:
             self._list_changed(peer, change, now_ms)
         for short_id in frame.announced:
@@ -367,6 +369,14 @@ class Gossip:
             if graph in state.lists:
                 self._commands[Reconcile(peer, graph)] = None
         self._wake(peer)
+        return self._take_commands()
+
+    def frame_skipped(self, peer: str, *, is_last: bool) -> list[Command]:
+        """A message came that we do not know; `is_last` as in `frame_received`."""
+        state = self._peers.get(peer)
+        if state is not None and is_last:
+            state.outbox.all_is_read()
+            self._wake(peer)
         return self._take_commands()
 
     def take(self, peer: str, now_ms: int) -> Outgoing | None:

@@ -219,7 +219,15 @@ class Outbox:
             raise RefusedError(Reason.BAD_FRAME, f"frame {seq} came after frame {self._seq_received}")
         self._seq_received = seq
         self._received_unacked += 1
-        if is_last or self._received_unacked >= self._limits.ack_every:
+        if self._received_unacked >= self._limits.ack_every:
+            self._ack_is_due = True
+        if is_last:
+            self.all_is_read()
+
+    def all_is_read(self) -> None:
+        """Nothing more waits to be read, whatever came last: a frame that is nothing but an acknowledgement, too, may
+        stand behind one that waits for ours, whose sender would close after `ack_timeout_ms`."""
+        if self._received_unacked:
             self._ack_is_due = True
 
     # When, and what

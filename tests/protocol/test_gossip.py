@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 
 import pytest
 from hypothesis import given, strategies as st
@@ -418,6 +419,22 @@ def test_pressure_is_when_most_members_cannot_keep_up() -> None:
     bench.flush("a", "b")
     assert not bench.gossip.is_pressed(GRAPH), "one of three does not hold up the rest"
     assert not bench.gossip.is_pressed(OTHER_GRAPH)
+
+
+@pytest.mark.parametrize("behind", [Frame(ack=1), None], ids=["an acknowledgement alone", "a message of no known kind"])
+def test_a_frame_is_acknowledged_though_something_that_counts_for_nothing_is_read_behind_it(
+    bench: Bench, behind: Frame | None
+) -> None:
+    bench.join("a")
+    bench.hears("a")
+    assert bench.gossip.due_ms("a") == inf, "more waits to be read"
+    if behind is None:
+        commands = bench.gossip.frame_skipped("a", is_last=True)
+    else:
+        commands = bench.gossip.frame_received("a", behind, is_last=True, now_ms=bench.now_ms)
+    assert Wake("a") in commands
+    assert bench.gossip.take("a", bench.now_ms) == Outgoing(ack=1)
+    assert bench.gossip.take("a", bench.now_ms) is None
 
 
 @pytest.mark.parametrize(
