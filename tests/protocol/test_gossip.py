@@ -425,14 +425,16 @@ def test_pressure_is_when_most_members_cannot_keep_up() -> None:
 def test_a_frame_is_acknowledged_though_something_that_counts_for_nothing_is_read_behind_it(
     bench: Bench, behind: Frame | None
 ) -> None:
+    def read(*, is_last: bool) -> list[Command]:
+        if behind is None:
+            return bench.gossip.frame_skipped("a", is_last=is_last)
+        return bench.gossip.frame_received("a", behind, is_last=is_last, now_ms=bench.now_ms)
+
     bench.join("a")
     bench.hears("a")
+    read(is_last=False)
     assert bench.gossip.due_ms("a") == inf, "more waits to be read"
-    if behind is None:
-        commands = bench.gossip.frame_skipped("a", is_last=True)
-    else:
-        commands = bench.gossip.frame_received("a", behind, is_last=True, now_ms=bench.now_ms)
-    assert Wake("a") in commands
+    assert Wake("a") in read(is_last=True)
     assert bench.gossip.take("a", bench.now_ms) == Outgoing(ack=1)
     assert bench.gossip.take("a", bench.now_ms) is None
 
