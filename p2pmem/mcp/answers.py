@@ -168,7 +168,7 @@ def _passage(hit: RecallHit) -> Passage:
         it = hit.version
         return Passage(
             said,
-            hit.subject,
+            clean(hit.subject),
             level(it.trust),
             life(it),
             who(it.author, it.author_label),
@@ -179,7 +179,7 @@ def _passage(hit: RecallHit) -> Passage:
         )
     draft = hit.draft
     of = (draft.graph, draft.reference) if draft is not None else ("", "")
-    return Passage(said, hit.subject, "yours, not shared", "working", "you", (), *of, clean(hit.note))
+    return Passage(said, clean(hit.subject), "yours, not shared", "working", "you", (), *of, clean(hit.note))
 
 
 def _length(passage: Passage) -> int:
@@ -221,7 +221,7 @@ def shown(version: VersionView, explained: Explanation | None, content: bytes, *
 
 
 def written(draft: DraftView) -> Written:
-    return Written(draft.reference, draft.graph, draft.statements, draft.sealed, draft.warnings)
+    return Written(draft.reference, draft.graph, draft.statements, draft.sealed, tuple(map(clean, draft.warnings)))
 
 
 def job(view: JobView) -> Job:
@@ -236,7 +236,7 @@ def job(view: JobView) -> Job:
         clean(view.waiting_for),
         clean(view.error),
         result,
-        view.warnings,
+        tuple(map(clean, view.warnings)),
     )
 
 

@@ -17,6 +17,7 @@ from p2pmem_protocol.errors import BugError, P2pmemError
 from p2pmem_protocol.limits import HOUR_MS
 from pydantic import Field
 
+from p2pmem.cli.words import clean
 from p2pmem.face import Face, JobView, Layer
 from p2pmem.face_names import graph_of
 from p2pmem.mcp import answers
@@ -133,7 +134,9 @@ class Tools:
         ] = None,
         graph: GraphName = None,
         format: Format = "turtle",
-        ttl_hours: Annotated[float | None, Field(gt=0, description="How long it lives; or the graph's default")] = None,
+        ttl_hours: Annotated[
+            float | None, Field(gt=0, allow_inf_nan=False, description="How long it lives; or the graph's default")
+        ] = None,
         wait_s: Wait = 10,
     ) -> answers.Job:
         """Sign statements and share them with the members of a context graph, as the next version of an asset. What is
@@ -208,7 +211,7 @@ class Tools:
         except BugError:
             raise
         except P2pmemError as error:
-            raise ToolProblem(str(error)) from error
+            raise ToolProblem(clean(str(error), lines=True)) from error
 
 
 async def _after(face: Face, job: JobView, wait_s: int) -> answers.Job:
