@@ -150,11 +150,12 @@ class Stands:
 
 
 def recalled(answer: RecallAnswer, *, characters_max: int) -> Recalled:
-    """As many passages, best first, as have room in so many characters; the first one always."""
+    """As many passages, best first, as have room in so many characters; the first one always, its words cut to
+    so many."""
     passages: list[Passage] = []
     left = characters_max
     for hit in answer.hits:
-        passage = _passage(hit)
+        passage = _passage(hit, min(characters_max, PASSAGE_CHARACTERS_MAX))
         left -= _length(passage)
         if passages and left < 0:
             break
@@ -162,8 +163,8 @@ def recalled(answer: RecallAnswer, *, characters_max: int) -> Recalled:
     return Recalled(NOTICE, answer.policy, tuple(passages), len(answer.hits) - len(passages))
 
 
-def _passage(hit: RecallHit) -> Passage:
-    said, _ = cut(clean(hit.text), PASSAGE_CHARACTERS_MAX)
+def _passage(hit: RecallHit, said_max: int) -> Passage:
+    said, _ = cut(clean(hit.text), said_max)
     if hit.version is not None:
         it = hit.version
         return Passage(

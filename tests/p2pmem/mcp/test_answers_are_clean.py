@@ -64,3 +64,11 @@ def test_the_warnings_of_a_draft_and_of_a_job_hold_no_control_characters() -> No
     assert written(DraftView(**blank | {"warnings": (HOSTILE,)})).warnings == (CLEAN,)
     words: dict[str, Any] = {it.name: "" for it in dataclasses.fields(JobView)}
     assert job(JobView(**words | {"result": None, "warnings": (HOSTILE,)})).warnings == (CLEAN,)
+
+
+def test_the_words_of_the_first_passage_are_cut_to_what_the_answer_may_hold() -> None:
+    blank: dict[str, Any] = {it.name: None for it in dataclasses.fields(RecallHit)}
+    hit = RecallHit(**blank | {"text": "s" * 4_000, "subject": "", "note": ""})
+    blank = {it.name: None for it in dataclasses.fields(RecallAnswer)}
+    answer = RecallAnswer(**blank | {"hits": (hit,), "policy": ""})
+    assert recalled(answer, characters_max=500).passages[0].said == "s" * 500 + " [...]"
