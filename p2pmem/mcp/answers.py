@@ -77,7 +77,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Shown:
-    """One version: its statements as canonical N-Quads, and all that stands behind it. `would_raise` says what would
+    """One version: its statements as N-Quads, and all that stands behind it. `would_raise` says what would
     raise its trust; `conflicts` name other seals of the same version. What is not `held` has not come here yet."""
 
     notice: str
@@ -192,19 +192,20 @@ def rows(answer: QueryAnswer, *, characters_max: int) -> Rows:
     """What has room, row by row."""
     kept: list[tuple[str | None, ...]] = []
     left = characters_max
-    for row in answer.rows:
+    for found in answer.rows:
+        row = tuple(escaped(term) if term else term for term in found)
         left -= sum(len(term or "") for term in row)
         if left < 0:
             break
         kept.append(row)
-    triples, was_cut = cut_lines(answer.triples, characters_max)
+    triples, was_cut = cut_lines(escaped(answer.triples), characters_max)
     truncated = answer.truncated or was_cut or len(kept) < len(answer.rows)
     return Rows(NOTICE, answer.kind, answer.variables, tuple(kept), answer.boolean, triples, truncated)
 
 
 def shown(version: VersionView, explained: Explanation | None, content: bytes, *, characters_max: int) -> Shown:
     """A version; without an explanation where nothing can raise it any more, since it was taken back."""
-    statements, truncated = cut_lines(content.decode(), characters_max)
+    statements, truncated = cut_lines(escaped(content.decode()), characters_max)
     return Shown(
         NOTICE,
         version.reference,
@@ -272,6 +273,15 @@ def signers(all_of_them: Sequence[SignerView]) -> tuple[str, ...]:
     ]
     more = len(counting) - len(told)
     return (*told, *([f"and {more} more"] if more else []))
+
+
+def escaped(rdf: str) -> str:
+    """N-Quads that say the same, with what cannot be printed as the escapes that RDF has for it."""
+    return "".join(it if it.isprintable() or it == "\n" else _escape(ord(it)) for it in rdf)
+
+
+def _escape(point: int) -> str:
+    return f"\\u{point:04X}" if point <= 0xFFFF else f"\\U{point:08X}"
 
 
 def cut(text: str, characters_max: int) -> tuple[str, bool]:

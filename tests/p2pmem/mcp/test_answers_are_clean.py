@@ -11,8 +11,8 @@ import pytest
 from mcp import Client
 
 from p2pmem.api.problems import BadRequestError
-from p2pmem.face import DraftView, Face, JobView, RecallAnswer, RecallHit
-from p2pmem.mcp.answers import job, recalled, written
+from p2pmem.face import DraftView, Face, JobView, QueryAnswer, RecallAnswer, RecallHit
+from p2pmem.mcp.answers import job, recalled, rows, written
 from p2pmem.mcp.server import make_server
 
 HOSTILE = "a\u202eb\x1b[2Jc"
@@ -72,3 +72,11 @@ def test_the_words_of_the_first_passage_are_cut_to_what_the_answer_may_hold() ->
     blank = {it.name: None for it in dataclasses.fields(RecallAnswer)}
     answer = RecallAnswer(**blank | {"hits": (hit,), "policy": ""})
     assert recalled(answer, characters_max=500).passages[0].said == "s" * 500 + " [...]"
+
+
+def test_the_terms_of_a_query_escape_what_cannot_be_printed_and_say_the_same() -> None:
+    blank: dict[str, Any] = {it.name: None for it in dataclasses.fields(QueryAnswer)}
+    found = QueryAnswer(**blank | {"rows": (('"a\u202eb\U000e0041"', None),), "triples": '<a> <b> "\u202e" .\n'})
+    told = rows(found, characters_max=500)
+    assert told.rows == ((r'"a\u202Eb\U000E0041"', None),)
+    assert told.triples == r'<a> <b> "\u202E" .' + "\n"
