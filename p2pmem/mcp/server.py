@@ -105,6 +105,6 @@ def _telling(method: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
 
 
 async def serve_stdio(open_face: Callable[[], AbstractAsyncContextManager[Face]], *, of_agent: bool) -> None:
-    """Answer on standard input and output until the input ends. Cancelled while it waits for input, it ends with the
-    next line of it: a thread reads there."""
+    """Answer on standard input and output until the input ends. What is under way then gets no answer, and may be
+    done. Cancelled while it waits for input, it ends with the next line: a thread reads there."""
     await make_server(open_face, of_agent=of_agent).run_stdio_async()

@@ -17,7 +17,6 @@ from p2pmem_protocol.errors import BugError, P2pmemError
 from p2pmem_protocol.limits import HOUR_MS
 from pydantic import Field
 
-from p2pmem.cli.words import clean
 from p2pmem.face import Face, JobView, Layer
 from p2pmem.face_names import graph_of
 from p2pmem.mcp import answers
@@ -121,7 +120,7 @@ class Tools:
     ) -> answers.Written:
         """Note statements privately. Nobody else sees a draft, until you share or publish it by its name."""
         async with self._face() as face:
-            named, data = await graph_of(face, graph), statements.encode()
+            named, data = await graph_of(face, graph), _data(statements)
             return answers.written(
                 await face.draft(named, name, data, format=format, base=None, subgraph="", replace=replace)
             )
@@ -135,7 +134,7 @@ class Tools:
         graph: GraphName = None,
         format: Format = "turtle",
         ttl_hours: Annotated[
-            float | None, Field(gt=0, allow_inf_nan=False, description="How long it lives; or the graph's default")
+            float | None, Field(ge=0.01, allow_inf_nan=False, description="How long it lives; or the graph's default")
         ] = None,
         wait_s: Wait = 10,
     ) -> answers.Job:
@@ -147,7 +146,7 @@ class Tools:
             if statements is None:
                 job = await face.share(named, name, ttl_ms=ttl_ms)
             else:
-                data = statements.encode()
+                data = _data(statements)
                 job = await face.share_data(named, name, data, format=format, base=None, subgraph="", ttl_ms=ttl_ms)
             return await _after(face, job, wait_s)
 
@@ -211,7 +210,14 @@ class Tools:
         except BugError:
             raise
         except P2pmemError as error:
-            raise ToolProblem(clean(str(error), lines=True)) from error
+            raise ToolProblem(answers.words(str(error), answers.PROBLEM_CHARACTERS_MAX)) from error
+
+
+def _data(statements: str) -> bytes:
+    try:
+        return statements.encode()
+    except UnicodeEncodeError:
+        raise ToolProblem("the statements hold half a character (a lone surrogate), which is no Unicode text") from None
 
 
 async def _after(face: Face, job: JobView, wait_s: int) -> answers.Job:

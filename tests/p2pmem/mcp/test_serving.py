@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -58,6 +59,30 @@ async def test_the_tools_stay_while_the_node_comes_and_goes(home: Path) -> None:
         async with running(home):
             (passage,) = (await ask(model, "recall", question="aspirin"))["passages"]
             assert "aspirin lowers it" in passage["said"]
+
+
+async def test_an_agent_asks_many_things_at_once_with_a_token_of_its_own(home: Path) -> None:
+    (key_file,) = (home / "agents").glob("*.json")
+    agent = f"0x{json.loads(key_file.read_text())['address'].removeprefix('0x')}"
+    statements = '<urn:ex:a> <urn:ex:says> "aspirin lowers it" .'
+    answers: list[str] = []
+    async with running(home), Client(stdio_client(serving(home, "--agent", agent))) as model:
+        create = [*P2PMEM, "graph", "create", "findings", "--home", str(home)]
+        await trio.run_process(create, env=ENVIRONMENT, capture_stdout=True)
+        assert "retract" not in {tool.name for tool in (await model.list_tools()).tools}
+
+        async def say(number: int) -> None:
+            job = await ask(model, "share", name=f"n{number}", statements=statements.replace("ex:a", f"ex:{number}"))
+            answers.append(job["state"])
+
+        async with trio.open_nursery() as nursery:
+            for number in range(20):
+                nursery.start_soon(say, number)
+        assert answers == ["succeeded"] * 20
+        shown = [await ask(model, "show", reference=f"n{number}") for number in range(20)]
+        assert {it["statements"] for it in shown} == {
+            statements.replace("ex:a", f"ex:{number}") + "\n" for number in range(20)
+        }
 
 
 def test_an_interrupt_ends_it_though_a_thread_reads_the_input(home: Path) -> None:
