@@ -17,10 +17,14 @@ FIELDS = {
     "Roster": "bytes32 graph,uint32 version,uint32 term,bytes32 parent,uint32 parentTerm,address owner,bytes32 quorum,"
     "uint32 quorumSerial,bytes32 members,bytes32 limits,bytes32 kept,bytes32 certificates,address signer",
 }
+# Of s and -s, which recover to the same key, the lower counts: half the order of secp256k1.
+LOW_S_MAX = 0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0
 
 
 def signed_digest(network: bytes, kind: str, values: list[object], signer: bytes, signature: bytes) -> bytes:
     """What was signed, as EIP-712 hashes it; an assertion fails if it was not this signer."""
+    is_plain = signature[64] in (27, 28) and int.from_bytes(signature[32:64]) <= LOW_S_MAX
+    assert is_plain, f"one form of a signature: {kind}"
     types = [dict(zip(("type", "name"), field.split(), strict=True)) for field in FIELDS[kind].split(",")]
     message = dict(zip((field["name"] for field in types), values, strict=True))
     typed = encode_typed_data({"name": "p2pmem", "version": "1", "salt": network}, {kind: types}, message)
@@ -30,7 +34,8 @@ def signed_digest(network: bytes, kind: str, values: list[object], signer: bytes
 
 def check(data: bytes) -> str:
     """What a certificate says; an assertion fails if that does not follow from its signatures."""
-    _, network, creator, slug, author, seal, (serial, m, verifiers), verdicts, headers = cbor2.loads(data).values()
+    form, network, creator, slug, author, seal, (serial, m, verifiers), verdicts, headers = cbor2.loads(data).values()
+    assert form == 1, "a certificate of the form that is known here"
     graph = keccak(encode(["address", "bytes32"], [creator, keccak(text=slug)]))
     quorum = keccak(encode(["bytes32", "uint32", "uint16", "address[]"], [graph, serial, m, verifiers]))
 
@@ -47,16 +52,16 @@ def check(data: bytes) -> str:
         approved.add(signer)
     assert approved <= set(verifiers) - {author}, "approved by verifiers, and not by the author"
     assert len(approved) == m > 0, "by as many as are needed"
-    before, named = None, b""
+    before, names = None, (b"", 0)
     for header in map(cbor2.loads, headers):
         _, on, root_key, label, *values, signer, signature = header.values()
-        _, term, parent, parent_term, owner, named, *_ = values
+        number, term, parent, parent_term, owner, *names = values[:7]
         assert (on, root_key, label) == (network, creator, slug), "a header of this graph"
         begins = before is None and signer == creator and term > parent_term
-        follows = before == (parent, parent_term, signer) and (term, owner) == (parent_term, signer)
+        follows = before == (parent, number - 1, parent_term, signer) and (term, owner) == (parent_term, signer)
         assert begins or follows, "the root key begins a term, and within it the owner goes on"
-        before = signed_digest(network, "Roster", [graph, *values, signer], signer, signature), term, owner
-    assert named == quorum, "the last header names the quorum"
+        before = signed_digest(network, "Roster", [graph, *values, signer], signer, signature), number, term, owner
+    assert names == [quorum, serial], "the last header names the quorum"
     return f"{m} of {len(set(verifiers) - {author})} verified 0x{author.hex()}/{name}@{version}, root 0x{root.hex()}"
 
 

@@ -16,6 +16,7 @@ from p2pmem_protocol.seal import Seal, SignedSeal
 from tests.devnet.check_certificate import check
 
 ZERO = bytes(32)
+CURVE_ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 ROOT, OWNER, AUTHOR, BO, CY, NOBODY = (Key(bytes([number]) * 32) for number in range(1, 7))
 NETWORK = NetworkId(bytes([7]) * 32)
 GRAPH = GraphName(ROOT.address, "trial")
@@ -45,6 +46,12 @@ def second(key: Key = OWNER, **other: object) -> SignedHeader:
 
 def damaged(signature: bytes) -> bytes:
     return signature[:40] + bytes([signature[40] ^ 1]) + signature[41:]
+
+
+def twin(signature: bytes) -> bytes:
+    """The other signature of the same words that the same key is recovered from: high s."""
+    high_s = CURVE_ORDER - int.from_bytes(signature[32:64])
+    return signature[:32] + high_s.to_bytes(32) + bytes([27 + 28 - signature[64]])
 
 
 WHOLE = Certificate(
@@ -117,6 +124,17 @@ BROKEN: dict[str, tuple[Callable[[], Certificate], str]] = {
         lambda: with_verdicts(replace(approval(BO), signature=damaged(approval(BO).signature)), approval(CY)),
         "a Verdict",
     ),
+    "an approval with the other signature of the same words": (
+        lambda: with_verdicts(replace(approval(BO), signature=twin(approval(BO).signature)), approval(CY)),
+        "one form of a signature: Verdict",
+    ),
+    "an approval with v of 0 or 1": (
+        lambda: with_verdicts(
+            replace(approval(BO), signature=approval(BO).signature[:64] + bytes([approval(BO).signature[64] - 27])),
+            approval(CY),
+        ),
+        "one form of a signature: Verdict",
+    ),
     "an approval by nobody that verifies": (lambda: with_verdicts(approval(BO), approval(NOBODY)), "by verifiers"),
     "an approval by the author": (lambda: with_verdicts(approval(BO), approval(AUTHOR)), "by the author"),
     "too few approvals": (lambda: with_verdicts(approval(BO)), "as many as are needed"),
@@ -168,6 +186,14 @@ BROKEN: dict[str, tuple[Callable[[], Certificate], str]] = {
         lambda: with_headers(FIRST.sign(ROOT), second(owner=BO.address)),
         "the owner goes on",
     ),
+    "a header that leaves a version out": (
+        lambda: with_headers(FIRST.sign(ROOT), second(version=3)),
+        "the owner goes on",
+    ),
+    "a header with another serial than its quorum": (
+        lambda: with_headers(FIRST.sign(ROOT), second(quorum_serial=2)),
+        "names the quorum",
+    ),
     "a header that was not signed": (
         lambda: with_headers(FIRST.sign(ROOT), replace(second(), signature=damaged(second().signature))),
         "a Roster",
@@ -185,3 +211,8 @@ def test_a_certificate_with_something_else_in_it_is_refused_for_that(what: str) 
     make, why = BROKEN[what]
     with pytest.raises(AssertionError, match=why):
         check(make().encode())
+
+
+def test_another_form_of_certificate_is_refused() -> None:
+    with pytest.raises(AssertionError, match="of the form that is known here"):
+        check(b"\xa9\x00\x02" + WHOLE.encode()[3:])
