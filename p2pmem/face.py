@@ -277,8 +277,9 @@ class Explanation:
 
     `quorum_*` and `verifiers` are of the quorum under which the level stands; `kept` says that it is an earlier one
     that the head lists. `barred` do not count: the author and all for whom it was signed. `missing` may still say
-    something. `asked_until_ms`: until when the verifiers are asked, 0 when they are not. `conflicts`: other
-    seals that claim to be this version, by references that name them.
+    something under the head's quorum, which needs `m_now` (0 when there is none). `asked_until_ms`: until when the
+    verifiers are asked, 0 when they are not. `conflicts`: other seals that claim to be this version, by references
+    that name them.
     """
 
     version: VersionView
@@ -288,6 +289,7 @@ class Explanation:
     verifiers: tuple[str, ...]
     barred: tuple[str, ...]
     missing: tuple[str, ...]
+    m_now: int
     would_raise: str
     kept: bool
     asked_until_ms: int

@@ -63,6 +63,7 @@ def show_explanation(it: Explanation) -> str:
             ("", f"an earlier one, under which the roster keeps it as verified by {_approvers(it)}" if it.kept else ""),
             ("verifiers", " ".join(it.verifiers)),
             ("barred", f"{' '.join(it.barred)} (the author, and whoever it was signed for)" if it.barred else ""),
+            ("needed under that of now", (str(it.m_now) if it.m_now else "there is none") if it.kept else ""),
             # Who approved under the earlier one has mostly said nothing under that of now.
             ("silent under that of now" if it.kept else "still silent", " ".join(it.missing)),
             ("asked until", show_time(it.asked_until_ms) if it.asked_until_ms else ""),

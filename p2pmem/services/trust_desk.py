@@ -68,6 +68,7 @@ class TrustDesk:
             verifiers=tuple(map(str, quorum.verifiers)) if quorum is not None else (),
             barred=tuple(map(str, report.barred)),
             missing=tuple(map(str, report.missing)),
+            m_now=graph.head.quorum.m if graph.head is not None else 0,
             would_raise=report.would_raise,
             kept=report.certificate is not None,
             asked_until_ms=deadline(graph.set, view.key, asset.t_ms) or 0,
