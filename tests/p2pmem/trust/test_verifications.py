@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from p2pmem_devnet.cluster import days, hours, minutes
+from p2pmem_devnet.cluster import days, minutes
 from p2pmem_devnet.cluster_node import ClusterNode, NodeDownError
 from p2pmem_protocol.errors import MisuseError, Reason
 from p2pmem_protocol.evidence import Decision
@@ -119,49 +119,27 @@ async def test_a_newer_unverified_version_stands_beside_the_verified_one(first: 
             assert all(other == each[0] for other in each)
 
 
-async def test_evidence_gathered_while_shared_counts_once_published(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("again", ["before anybody heard", "after all heard", "after a restart"])
+async def test_asking_twice_is_one_proposal(again: str, autojump_clock: MockClock) -> None:
     async with scene() as it:
-        asset = await it.ada.share("ex:trial ex:lowers ex:ldl .", ttl=minutes(20))
+        asset = await it.ada.share("ex:trial ex:lowers ex:ldl .")
         await it.cluster.settled()
-        await it.ada.start_verify(asset)
-        await it.cluster.settled()
-        for node in (it.bo, it.cy):
-            await node.decide(approve=True)
-        await it.dan.endorse(asset)
-        await it.ada.publish(asset)
-        await it.cluster.settled()
-        await it.cluster.advance(minutes=30)
-        view = await it.agreed(asset)
-        assert view is not None
-        assert view.published
-        assert view.shared_until_ms is None
-        assert view.trust.level is Trust.CONSENSUS_VERIFIED
-        assert len(view.trust.endorsements) == 1
-
-
-async def test_evidence_goes_with_an_expired_share_and_does_not_come_back(autojump_clock: MockClock) -> None:
-    async with scene() as it:
-        asset = await it.ada.share("ex:trial ex:lowers ex:ldl .", ttl=minutes(20))
-        await it.cluster.settled()
-        verdicts = [it.verdict(node, asset) for node in (it.bo, it.cy)]
-        for verdict in verdicts:
-            assert await it.offered(verdict.encode()) == {None}
-        assert it.ada.trust(asset) is Trust.CONSENSUS_VERIFIED
-        await it.cluster.advance(minutes=30)
-        assert await it.agreed(asset) is None
-        for verdict in verdicts:
-            assert await it.offered(verdict.encode()) == {Reason.SUBJECT_NOT_HELD}
-            assert all(verdict.id not in node.graph.set for node in it.awake)
-
-
-async def test_asking_twice_is_one_proposal(autojump_clock: MockClock) -> None:
-    async with scene() as it:
-        asset, job = await it.proposed()
-        again = await it.ada.start_verify(asset)
-        assert again.id == job
-        await it.cluster.settled()
-        assert len(list(it.bo.graph.set.proposals(subject(asset)))) == 1
-        assert len(await it.bo.face.reviews()) == 1
+        others = [node for node in it.awake if node is not it.ada]
+        with it.cluster.partition([it.ada], others if again == "before anybody heard" else []):
+            job = await it.ada.start_verify(asset)
+            if again != "before anybody heard":
+                await it.cluster.settled()
+            if again == "after a restart":
+                await it.cluster.restart(it.ada)
+            assert (await it.ada.start_verify(asset)).id == job.id
+        await it.wake()
+        proposals = [{each.id for each in node.graph.set.proposals(subject(asset))} for node in it.awake]
+        assert len(proposals[0]) == 1
+        assert all(each == proposals[0] for each in proposals)
+        for node in it.verifiers:
+            assert len(await node.face.reviews()) == 1
+        assert await it.bo.decide(approve=True) + await it.cy.decide(approve=True) == 2
+        assert await it.level(asset) is Trust.CONSENSUS_VERIFIED
 
 
 async def test_when_the_proposer_dies_the_others_go_on(autojump_clock: MockClock) -> None:
@@ -203,7 +181,10 @@ async def test_a_verifier_that_dies_while_it_signs_has_said_it_once_or_says_it_w
         assert on_disk <= said, "what it had said is not said again in other words"
 
 
-async def test_when_all_verifiers_are_away_for_a_day_they_answer_when_they_are_back(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("back", ["together", "one by one, the last first"])
+async def test_when_all_verifiers_are_away_for_a_day_they_answer_when_they_are_back(
+    back: str, autojump_clock: MockClock
+) -> None:
     async with scene(policy="auto") as it:
         asset = await it.ada.share("ex:trial ex:lowers ex:ldl .")
         await it.cluster.settled()
@@ -211,10 +192,17 @@ async def test_when_all_verifiers_are_away_for_a_day_they_answer_when_they_are_b
         job = await it.ada.start_verify(asset)
         await it.cluster.advance(days=1)
         assert (await it.ada.job(job, wait=minutes(1))).state == "waiting"
-        await it.cluster.stop(it.ada)
-        await it.cluster.restart(*it.verifiers)
-        await it.cluster.advance(hours=1)
-        await it.cluster.restart(it.ada)
+        if back == "together":
+            await it.cluster.stop(it.ada)
+            await it.cluster.restart(*it.verifiers)
+            await it.cluster.advance(hours=1)
+            await it.cluster.restart(it.ada)
+        else:
+            for node, level in ((it.dan, Trust.PARTIALLY_VERIFIED), (it.cy, Trust.CONSENSUS_VERIFIED)):
+                await it.cluster.restart(node)
+                await it.cluster.settled()
+                assert it.ada.trust(asset) is level
+            await it.cluster.restart(it.bo)
         assert await it.level(asset) is Trust.CONSENSUS_VERIFIED
         ended = await it.ada.job(job)
         assert isinstance(ended.result, dict)
@@ -385,11 +373,13 @@ async def test_a_complete_certificate_stays_when_the_quorum_changes(autojump_clo
             assert (await node.certificate(asset)).statement == before
             told = await node.face.explain(asset.graph, asset.reference)
             assert (told.kept, set(told.missing)) == (True, {str(it.bo.address), str(it.dan.address)})
+            assert told.m_now == 1, "who reads it learns how many the quorum of now would need"
             rows = [row.split() for row in show_explanation(told).splitlines()]
             (by,) = [row for row in rows if "earlier" in row]
             assert {word.rstrip(",") for word in by[-2:]} == {"bo", _label(told, it.cy)}
             (silent,) = [row for row in rows if row[:1] == ["silent"]]
             assert silent == ["silent", "under", "that", "of", "now", *told.missing]
+            assert ["needed", "under", "that", "of", "now", "1"] in rows
             lower = node.view(half)
             assert lower is not None
             assert lower.trust.level is Trust.SELF_ATTESTED
@@ -402,7 +392,8 @@ async def test_a_complete_certificate_stays_when_the_quorum_changes(autojump_clo
         assert await it.level(half) is Trust.SELF_ATTESTED
 
 
-async def test_the_key_of_a_former_verifier_signs_nothing_that_counts(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("first", ["the roster", "what it signed", "half of them each"])
+async def test_the_key_of_a_former_verifier_signs_nothing_that_counts(first: str, autojump_clock: MockClock) -> None:
     async with scene() as it:
         verified, _ = await it.proposed()
         for node in (it.bo, it.cy):
@@ -410,11 +401,20 @@ async def test_the_key_of_a_former_verifier_signs_nothing_that_counts(autojump_c
         await it.cluster.settled()
         open_, _ = await it.proposed("ex:other ex:is ex:open .")
         under_old = it.verdict(it.dan, open_)
-        await it.change(MemberChange(remove=(str(it.dan.address),)))
-        here = [node for node in it.awake if node is not it.dan]
+        here = [it.ada, it.bo, it.cy]
+        early = {"the roster": [], "what it signed": here, "half of them each": [it.cy]}[first]
+        with it.cluster.partition([it.cy] if first == "half of them each" else [], [it.ada, it.bo, it.dan]):
+            for node in early:
+                assert await it.offer(node, under_old.encode()) is None
+                assert node.trust(open_) is Trust.PARTIALLY_VERIFIED
+            await it.change(MemberChange(remove=(str(it.dan.address),)))
+        await it.cluster.settled()
         under_new = it.verdict(it.dan, open_)
-        for verdict, reason in ((under_old, Reason.WRONG_QUORUM), (under_new, Reason.NOT_LISTED)):
-            assert {await it.offer(node, verdict.encode()) for node in here} == {reason}
+        for node in here:
+            assert await it.offer(node, under_old.encode()) is (
+                Reason.DUPLICATE if node in early else Reason.WRONG_QUORUM
+            )
+            assert await it.offer(node, under_new.encode()) is Reason.NOT_LISTED
         assert await it.level(verified) is Trust.CONSENSUS_VERIFIED
         assert await it.level(open_) is Trust.SELF_ATTESTED
 
@@ -470,27 +470,6 @@ async def test_with_m_of_all_a_verifiers_own_things_are_partially_verified_at_mo
         assert view is not None
         assert (view.trust.level, view.trust.m, view.trust.n) == (Trust.PARTIALLY_VERIFIED, 3, 2)
         assert "PartiallyVerified at most" in view.trust.would_raise
-
-
-@pytest.mark.parametrize("policy", ["manual", "auto"])
-async def test_what_expired_with_its_verdicts_and_is_shared_again_is_verified_again(
-    policy: str, autojump_clock: MockClock
-) -> None:
-    async with scene(policy=policy) as it:
-        # by a job, as everything but what is small and judged by `auto`
-        text = "".join(f"ex:trial ex:n {n} .\n" for n in range(2_000))
-        for again in (text, None):
-            asset = await it.ada.share(again, name="trial", ttl=hours(2))
-            await it.cluster.settled()
-            job = await it.ada.start_verify(asset)
-            await it.cluster.settled()
-            for node in (it.bo, it.cy):
-                assert await node.decide(approve=True) == (policy == "manual")
-            await it.cluster.settled()
-            assert it.bo.trust(asset) is Trust.CONSENSUS_VERIFIED
-            assert (await it.ada.job(job)).state == "succeeded"
-            await it.cluster.advance(hours=3)
-            assert it.bo.trust(asset) is None
 
 
 async def test_what_is_retracted_meanwhile_is_waited_for_no_longer(autojump_clock: MockClock) -> None:
