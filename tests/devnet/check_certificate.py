@@ -52,7 +52,7 @@ def check(data: bytes) -> str:
         approved.add(signer)
     assert approved <= set(verifiers) - {author}, "approved by verifiers, and not by the author"
     assert len(approved) == m > 0, "by as many as are needed"
-    before, names = None, (b"", 0)
+    before, names = None, []
     for header in map(cbor2.loads, headers):
         _, on, root_key, label, *values, signer, signature = header.values()
         number, term, parent, parent_term, owner, *names = values[:7]

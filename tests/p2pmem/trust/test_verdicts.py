@@ -140,10 +140,13 @@ async def test_who_is_not_in_the_quorum_verifies_nothing(autojump_clock: MockClo
         assert await it.level(asset) is Trust.SELF_ATTESTED
 
 
-async def test_a_verdict_about_something_else_counts_for_nothing_here(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("first", ["what counts", "what does not"])
+async def test_a_verdict_about_something_else_counts_for_nothing_here(first: str, autojump_clock: MockClock) -> None:
     async with scene() as it:
         asset, _ = await it.proposed()
-        about = subject(asset)
+        about, good = subject(asset), it.verdict(it.bo, asset).encode()
+        if first == "what counts":
+            assert await it.offered(good) == {None}
         elsewhere: list[tuple[dict[str, object], Reason]] = [
             ({"network": network_id("another")}, Reason.WRONG_NETWORK),
             ({"subject": replace(about, version=2)}, Reason.SUBJECT_NOT_HELD),
@@ -158,8 +161,18 @@ async def test_a_verdict_about_something_else_counts_for_nothing_here(autojump_c
         # and a signature moved from one statement to another is by nobody who counts
         other = it.verdict(it.bo, asset, subject=replace(about, version=2))
         moved = Evidence(it.verdict(it.bo, asset).statement, other.signature)
-        assert await it.offered(moved.encode()) <= {Reason.WRONG_SIGNER, Reason.BAD_SIGNATURE}
-        assert await it.level(asset) is Trust.SELF_ATTESTED
+        if first == "what counts":
+            # of a statement that is held no other signature is looked at, and none takes the place of the good one
+            assert await it.offered(moved.encode()) == {None}
+            assert {node.inside.ledger.raw(moved.id) for node in it.awake} == {good}
+        else:
+            assert await it.offered(moved.encode()) <= {Reason.WRONG_SIGNER, Reason.BAD_SIGNATURE}
+        if first == "what does not":
+            assert await it.level(asset) is Trust.SELF_ATTESTED
+            assert await it.offered(good) == {None}
+        view = await it.agreed(asset)
+        assert addresses(view) == {it.bo.address}
+        assert await it.level(asset) is Trust.PARTIALLY_VERIFIED
 
 
 async def test_a_verdict_of_another_graph_counts_there_and_not_here(autojump_clock: MockClock) -> None:
