@@ -8,10 +8,11 @@ from p2pmem.store.plan import HOLDS, IN_AGGREGATE, MEMBERSHIP, TALLY_OF, tally_c
 
 
 class Held:
-    """What an Oxigraph store holds, for planning."""
+    """What an Oxigraph store holds, for planning one change: nothing may be written while it is used."""
 
     def __init__(self, store: ox.Store) -> None:
         self._store = store
+        self._tallied: dict[ox.NamedNode, bool] = {}
 
     def aggregate_of(self, graph: ox.NamedNode) -> ox.NamedNode | None:
         for quad in self._store.quads_for_pattern(graph, IN_AGGREGATE, None, MEMBERSHIP):
@@ -38,9 +39,20 @@ class Held:
     def holders(self, aggregate: ox.NamedNode, triple: ox.Triple) -> int:
         if ox.Quad(triple.subject, triple.predicate, triple.object, aggregate) not in self._store:
             return 0
+        if not self._has_tally(aggregate):
+            return 1
         for quad in self._store.quads_for_pattern(None, TALLY_OF, triple, tally_graph(aggregate)):
             return tally_count(quad)
         return 1
+
+    def _has_tally(self, aggregate: ox.NamedNode) -> bool:
+        """Whether any triple of the aggregate has several holders. In most graphs none has, and to ask once spares a
+        look-up for each triple of whatever goes."""
+        found = self._tallied.get(aggregate)
+        if found is None:
+            rows = self._store.quads_for_pattern(None, TALLY_OF, None, tally_graph(aggregate))
+            found = self._tallied[aggregate] = next(iter(rows), None) is not None
+        return found
 
     def tally_of(self, aggregate: ox.NamedNode) -> dict[ox.Triple, int]:
         rows = self._store.quads_for_pattern(None, TALLY_OF, None, tally_graph(aggregate))
