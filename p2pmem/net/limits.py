@@ -29,8 +29,9 @@ class GossipLimits:
     rpcs_per_address_per_minute: int = 30_000
     """RPCs of one member, or of all others who come from one IP address (one /48 in IPv6), that are taken in within a
     minute, at once or spread; each takes 15 to 50 µs of CPU, an empty one too. One counts as four more for each message
-    in it that is new, as twelve for each topic that it joins, and as one more for each 32 other entries and ids. What
-    is too much is read later: so many each second."""
+    in it that is new, as twelve for each topic that it joins, and as one more for each 32 other entries and ids, or for
+    each 4 KiB beside the content of messages where that is more. What is too much is read later: so many each second.
+    """
     rpcs_per_graph_per_minute: int = 120_000
     """The same of all members of one context graph, whose owner lists as many keys as he likes, and of all who are no
     members together: a tenth of a core each. Of who is in several graphs each counts in one that has some left."""

@@ -13,7 +13,7 @@ from libp2p.pubsub.pb import rpc_pb2
 from trio.testing import MockClock
 
 from p2pmem.net.framing import encode_frames
-from p2pmem.net.gossipsub import MESHSUB, RPCS_OF_ONE_JOIN, RPCS_OF_ONE_MESSAGE
+from p2pmem.net.gossipsub import BYTES_OF_ONE_RPC, MESHSUB, RPCS_OF_ONE_JOIN, RPCS_OF_ONE_MESSAGE
 from p2pmem.net.limits import GossipLimits
 from p2pmem.net.seam import PeerId, Standing, Stream, StreamClosedError
 from p2pmem.net.secure import Identity
@@ -257,6 +257,16 @@ async def test_all_of_one_graph_and_all_strangers_have_one_account_however_many_
         assert node.blamed == []
 
 
+def unused(size_bytes: int) -> rpc_pb2.RPC:
+    """Peers that a PRUNE recommends, who are not dialled; the last is as long as it takes."""
+    rpc = controlled("prune", 1)
+    rpc.control.prune[0].peers.extend([rpc_pb2.PeerInfo()] * 1_000)
+    rpc.control.prune[0].peers.add(peerID=b"x" * 1_000)
+    rpc.control.prune[0].peers[-1].peerID += b"x" * (size_bytes - rpc.ByteSize())
+    assert rpc.ByteSize() == size_bytes
+    return rpc
+
+
 async def test_an_rpc_counts_as_all_that_is_in_it(autojump_clock: MockClock) -> None:
     networks = MemoryNetworks()
     limits = GossipLimits(rpcs_per_address_per_minute=60)
@@ -265,12 +275,16 @@ async def test_an_rpc_counts_as_all_that_is_in_it(autojump_clock: MockClock) -> 
         await node.topics.subscribe("open", inbox)
         peer = await attacker.connect(node.network.addresses()[0], expected=None)
         joins, twice = rpc_pb2.RPC(), published(10)
+        with_content = rpc_pb2.RPC(publish=[signed_message(AUTHOR, "open", bytes(10 * BYTES_OF_ONE_RPC), 500)])
         joins.subscriptions.add(subscribe=True, topicid="open")
         twice.publish.extend(published(10).publish)
         costs = {
             "an empty one": (rpc_pb2.RPC(), 1),
             "one with 31 entries": (controlled("ihave", 1, 30), 1),
             "one with 32 entries": (controlled("ihave", 1, 31), 2),
+            "one with a byte less that nobody uses than counts": (unused(BYTES_OF_ONE_RPC - 1), 1),
+            "one with as many as count": (unused(BYTES_OF_ONE_RPC), 2),
+            "one whose bytes are content": (with_content, 1 + RPCS_OF_ONE_MESSAGE),
             "one that joins": (joins, 1 + RPCS_OF_ONE_JOIN),
             "the same again": (joins, 1),
             "one with 10 messages, each twice": (twice, 1 + 10 * RPCS_OF_ONE_MESSAGE),
