@@ -9,6 +9,9 @@ Under `trio.testing.MockClock(autojump_threshold=0)` delays cost nothing, so tes
 
 What can be done to it: delay, jitter, bandwidth and random loss of connections per link (`set_link`), `cut` a
 connection, `partition` and `heal`, one way or both, `crash` a node, with or without a last word.
+
+A connection is like one of TCP: what arrives on it is whole, in order and once. So what differs is the order of what
+comes over several connections, which jitter changes with the seed, and twice comes only what a node says twice.
 """
 
 from __future__ import annotations
