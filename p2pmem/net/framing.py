@@ -85,6 +85,8 @@ class FrameDecoder:
             return None
         frame = bytes(memoryview(self._buffer)[self._at : end])
         self._at = end
+        if end == len(self._buffer):  # else the frame would be held twice until more is read
+            self._buffer, self._at = bytearray(), 0
         self._body_bytes = None
         return frame
 
@@ -131,7 +133,8 @@ class FrameDecoder:
 
 
 class FrameReader:
-    """Frames from a stream, read in pieces of up to 64 KiB."""
+    """Frames from a stream, read in pieces of up to 64 KiB. A frame counts as unread (`Stream.keep`) until the next is
+    asked for, because it may wait for its turn; not where all that is held is less than one such piece."""
 
     def __init__(self, stream: Stream, *, frame_max_bytes: int) -> None:
         self._stream = stream
@@ -151,7 +154,8 @@ class FrameReader:
                 self._decoder.check_end()
                 return None
             self._decoder.feed(data)
-        self._keep(0)
+        held_bytes = len(frame) + self._decoder.buffered_bytes
+        self._keep(held_bytes if held_bytes >= READ_BYTES else 0)
         return frame
 
     def _keep(self, size_bytes: int) -> None:

@@ -203,7 +203,7 @@ class Stream(Protocol):
         """
 
     def keep(self, size_bytes: int) -> None:
-        """Say how much of what was read is kept until more comes, half a frame: it counts as unread."""
+        """Say how much of what was read is kept, half a frame or a whole one that waits: it counts as unread."""
 
     async def close_write(self) -> None:
         """End our side: the peer reads `b""` after all we sent. Reading goes on. Again is allowed and does nothing."""

@@ -13,12 +13,14 @@ from typing import Final
 import pytest
 import trio
 from libp2p.peer.id import ID
+from libp2p.pubsub.pb import rpc_pb2
 
 from p2pmem.net.framing import FrameReader, encode_frames
 from p2pmem.net.gossipsub import MESHSUB, GossipTopics, open_gossip
 from p2pmem.net.libp2p_host import Libp2pNetwork
+from p2pmem.net.limits import GossipLimits
 from p2pmem.net.multistream import encode_token
-from p2pmem.net.seam import NetworkLimits, PeerId, Standing, Stream, StreamClosedError
+from p2pmem.net.seam import READ_BYTES, NetworkLimits, PeerId, Standing, Stream, StreamClosedError
 from p2pmem.net.secure import Identity, SecureChannel
 from p2pmem.net.topics import Verdict
 from p2pmem.net.wire import WireError
@@ -304,6 +306,44 @@ async def test_half_a_frame_is_unread_until_the_rest_of_it_comes() -> None:
             channel.wire.close()
         await until(lambda: not network.connected())
         assert network.counters.unread_bytes == 0
+
+
+@pytest.mark.parametrize(("size_bytes", "counts"), [(200_000, True), (READ_BYTES, True), (READ_BYTES - 1, False)])
+async def test_a_large_frame_is_unread_until_the_next_is_asked_for(size_bytes: int, counts: bool) -> None:
+    taken, may_go_on = trio.Event(), trio.Event()
+
+    async def think(stream: Stream) -> None:
+        reader = FrameReader(stream, frame_max_bytes=1 << 20)
+        await reader.receive()
+        taken.set()
+        await may_go_on.wait()
+        await reader.receive()
+
+    async with victim() as network, Libp2pNetwork(identity_seed=os.urandom(32)) as peer:
+        network.set_handler("/think/1", think)
+        stream = await peer.open_stream(await peer.connect(network.addresses()[0], expected=None), "/think/1")
+        await stream.send_all(encode_frames([bytes(size_bytes)]))
+        await taken.wait()
+        assert network.counters.unread_bytes == (size_bytes if counts else 0)
+        may_go_on.set()
+        await until(lambda: network.counters.unread_bytes == 0)
+
+
+async def test_rpcs_of_gossip_that_wait_for_their_turn_are_unread() -> None:
+    seed, limits = hashlib.sha256(b"victim").digest(), GossipLimits(rpcs_per_address_per_minute=1)
+    async with (
+        victim() as network,
+        open_gossip(network, identity_seed=seed, limits=limits),
+        Libp2pNetwork(identity_seed=os.urandom(32)) as peer,
+    ):
+        theirs = await peer.connect(network.addresses()[0], expected=None)
+        await until(lambda: MESHSUB in network._handlers)
+        streams = [await peer.open_stream(theirs, MESHSUB) for _ in range(3)]
+        await streams[0].send_all(encode_frames([rpc_pb2.RPC().SerializeToString()]))
+        with trio.fail_after(10):
+            for stream in streams:
+                await stream.send_all(encode_frames([bytes(500_000)]))
+            await until(lambda: network.counters.unread_bytes >= 1_500_000)
 
 
 async def test_questions_without_end_whose_answers_are_not_read() -> None:
