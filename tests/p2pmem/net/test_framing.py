@@ -95,3 +95,10 @@ def test_a_frame_too_large_to_announce_is_our_own_mistake() -> None:
         encode_length(2**31)
     with pytest.raises(MisuseError):
         FrameDecoder(frame_max_bytes=0)
+
+
+def test_a_frame_that_was_given_out_is_not_held_any_more() -> None:
+    decoder = FrameDecoder(frame_max_bytes=100_000)
+    decoder.feed(encode_frames([bytes(100_000)]))
+    assert decoder.next_frame() == bytes(100_000)
+    assert decoder._buffer == b""
