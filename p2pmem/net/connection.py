@@ -150,9 +150,10 @@ class Libp2pConnection:
         self.end(text)
 
     def refuse_unread(self) -> None:
-        """The same, and throw away what is unread: all connections hold too much together, and this one most of it."""
+        """The same, and throw away what is unread, with who would read it: all connections hold too much together, and
+        this one most of it."""
         for stream in (*self._streams.values(), *self._left):
-            stream.reset_now()
+            stream.throw_away()
         self.refuse("unread-in-all", "has most of too much content that nobody reads")
 
     @property

@@ -71,10 +71,17 @@ class StreamBase(ABC):
         self._changed.set()
         self._changed = trio.Event()
 
+    def throw_away(self) -> None:
+        """Reset it, and end its handler at once: what that still holds of the peer's counts no more from here on."""
+        self.reset_now()
+        self._handler_may_s = -math.inf
+        if self._handler is not None:
+            self._handler.cancel()
+
     def served_in(self, scope: trio.CancelScope, timeout_s: float) -> None:
         """`scope` holds the handler of the stream: to be cancelled so long after the stream has gone."""
-        self._handler, self._handler_may_s = scope, timeout_s
-        scope.deadline = self._gone_s + timeout_s
+        self._handler, self._handler_may_s = scope, min(timeout_s, self._handler_may_s)
+        scope.deadline = self._gone_s + self._handler_may_s
 
     def _gone_at(self, time_s: float) -> None:
         """From then on nobody hears anybody on this stream, whoever ended it."""
