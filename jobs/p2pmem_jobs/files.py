@@ -194,8 +194,10 @@ class Files:
     def back_up(self, connection: sqlite3.Connection, to: Path, cancelled: Callable[[], bool]) -> None:
         """Copies in steps, marks the copy, and syncs it; the copy appears whole or not at all. `cancelled` is asked
         between two steps, and ends it."""
-        if to.exists():
+        if os.path.lexists(to):  # a link that leads nowhere is somebody's too
             raise MisuseError(f"{to} exists already; a backup goes to a new file")
+        if self.path is not None and Path(os.path.realpath(to)) == self.path.with_name(self.path.name + "-journal"):
+            raise MisuseError(f"SQLite would take {to} for a journal of {self.path}; choose another name")
         part = to.with_name(f".{to.name}.{os.getpid()}.part")
         try:
             self.read_with(connection, lambda snapshot: self._copy(snapshot, part, cancelled))

@@ -374,6 +374,19 @@ async def test_a_backup_that_does_not_fit_leaves_nothing_behind(
         await database.back_up(tmp_path / "copy.db")
 
 
+async def test_a_backup_takes_no_name_that_is_a_link_or_that_sqlite_reads_beside_the_file(tmp_path: Path) -> None:
+    name = tmp_path / "notes.db"
+    link, folder = tmp_path / "link", tmp_path / "folder"
+    link.symlink_to(tmp_path / "nowhere")
+    folder.symlink_to(tmp_path)
+    async with open_database(name, blocking=InlineBlocking()) as database:
+        for to in (link, tmp_path / "notes.db-journal", folder / "notes.db-journal"):
+            with pytest.raises(MisuseError):
+                await database.back_up(to)
+    assert link.is_symlink()
+    assert not (tmp_path / "notes.db-journal").exists()
+
+
 async def test_writes_go_on_while_a_backup_is_made_which_is_of_one_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
