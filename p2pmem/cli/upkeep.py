@@ -91,8 +91,8 @@ COMMANDS: Final = (
         "say that nothing was said since the copy that this node was restored from",
         confirm_restore,
         _restore_arguments,
-        details="A restored node signs nothing in a context graph until it has compared it with a member, since it\n"
-        "might use a version number twice. Where no member comes any more, or nothing was lost, this ends the wait.",
+        details="A restored node signs nothing in a context graph until it has compared it with its members, since it\n"
+        "might use a version number twice. Where one of them comes no more, or nothing was lost, this ends the wait.",
     ),
     Command(
         "compact",

@@ -8,11 +8,15 @@ What a person asks for is refused at once, in words that say what to do. Jobs wa
 
 from __future__ import annotations
 
+from typing import Final
+
 from p2pmem_protocol.errors import OutsideError
 
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.services.clock_watch import ClockWatch
 from p2pmem.services.restored import Restored
+
+NAMED_MAX: Final = 5
 
 
 class SigningWaitsError(OutsideError):
@@ -30,9 +34,10 @@ class MaySign:
         """Why nothing is signed in a graph now, and what to do; empty when it is. `dated`: what bears a time."""
         if self._restored.waits(graph.id):
             return (
-                f"this node was restored from a copy and has not compared {graph.name} with a member yet: what it "
-                "signs now may contradict what it said before. It goes on once a member is connected; if "
-                f"nothing was said since the copy was made, say so: `p2pmem restore confirm --graph {graph.name}`"
+                f"this node was restored from a copy and has not compared {graph.name} with {self._who(graph)} yet: "
+                "what it signs now may contradict what it said before. It goes on once it has met all; if nothing was "
+                "said since the copy was made, or they come no more, say so: "
+                f"`p2pmem restore confirm --graph {graph.name}`"
             )
         if dated and self._watch.look():
             return (
@@ -40,6 +45,11 @@ class MaySign:
                 "if it is right, say so: `p2pmem clock confirm`"
             )
         return ""
+
+    def _who(self, graph: LedgerGraph) -> str:
+        missing = self._restored.not_met(graph)
+        more = len(missing) - NAMED_MAX
+        return ", ".join((*missing[:NAMED_MAX], *([f"{more} more members"] if more > 0 else []))) or "its members"
 
     def check(self, graph: LedgerGraph, *, dated: bool = True) -> None:
         """Raises `SigningWaitsError` while nothing is signed in a graph."""

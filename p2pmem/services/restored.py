@@ -3,13 +3,17 @@
 A ledger that was put back knows nothing of what was said since. A version that is sealed by it may bear the number of
 one that others hold, and to every reader the two are in conflict for good. So each start looks whether the file was put
 back (`Database.restores` tells), and marks every context graph that has other members. In such a graph nothing is
-signed until one whole round of comparison with a member has ended, roster first, then the set; or the operator says
-that nothing was lost.
+signed until a whole round of comparison has ended with a node of each other member, roster first, then the set; or the
+operator says that nothing was lost. One member is not enough: it may have been away when the others heard what is lost
+here. Nobody knows who heard it, so all are met; a person has just restored the node, and knows of those who never come.
+Where a graph has so many members that not everybody is connected with everybody, as many as a node dials are enough: in
+such a graph everybody who is there hears of everything within a minute.
 
     put back --start--> marked, in one transaction with the count of restores that is dealt with
-    marked   --a whole round with a member; or `p2pmem restore confirm`--> as any other
+    marked   --whole rounds with all members; or `p2pmem restore confirm`--> as any other
 
-The mark goes on disk first, and then in memory: killed in between, the node compares once more. A graph whose only
+The mark goes on disk first, and then in memory: killed in between, or stopped before all were met, the node compares
+with all once more. A graph whose only
 member is here is free at once, since there is nobody to compare with.
 """
 
@@ -22,40 +26,44 @@ from typing import Final
 
 import trio
 from p2pmem_protocol.names import Address, GraphId
+from p2pmem_protocol.roster import Member
 
+from p2pmem.exchange.crowd import is_small
 from p2pmem.exchange.sync_client import Comparison
 from p2pmem.ledger import audit
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
+from p2pmem.net.limits import PeerLimits
 
 log = logging.getLogger(__name__)
 
 _DEALT_WITH: Final = "restores-dealt-with"
 _MARKED: Final = "restored-graphs"
 MARKED_POINT: Final = "restored/compared"
-"""The crash point between a round and the end of the mark."""
+"""The crash point between the last round and the end of the mark."""
 
 
 class Restored:
     """The graphs in which a restored node has not compared yet. `run` it in the node's nursery."""
 
-    def __init__(self, ledger: Ledger, marked: Iterable[GraphId]) -> None:
-        self._ledger = ledger
+    def __init__(self, ledger: Ledger, own: Collection[Address], limits: PeerLimits, marked: Iterable[GraphId]) -> None:
+        self._ledger, self._own, self._limits = ledger, own, limits
         self._marked = set(marked)
+        self._met: dict[GraphId, set[Address]] = {}
         self._compared: set[GraphId] = set()
         self._has_compared = trio.Event()
 
     @classmethod
-    async def open(cls, ledger: Ledger, own: Collection[Address]) -> Restored:
+    async def open(cls, ledger: Ledger, own: Collection[Address], limits: PeerLimits) -> Restored:
         """What is marked; after a restore every graph with a member other than `own` is. Errors: the disk's."""
         marked = {GraphId(bytes.fromhex(word)) for word in (ledger.get_setting(_MARKED) or "").split()}
         restores = ledger.database.restores
-        restored = cls(ledger, marked)
+        restored = cls(ledger, own, limits, marked)
         if restores != int(ledger.get_setting(_DEALT_WITH) or 0):
-            marked |= {it.id for it in ledger.graphs.values() if _has_others(it, own)}
+            marked |= {it.id for it in ledger.graphs.values() if it.head is None or restored._others(it)}
             await restored._write(marked, "put back", restores)
             log.warning("restored", extra={"graphs": len(marked)})
-        return cls(ledger, marked)
+        return cls(ledger, own, limits, marked)
 
     def waits(self, graph: GraphId) -> bool:
         """Whether nothing may be signed in a graph yet."""
@@ -66,12 +74,21 @@ class Restored:
         waiting = [self._ledger.graphs[it] for it in self._marked if it in self._ledger.graphs]
         return tuple(sorted(waiting, key=lambda graph: str(graph.name)))
 
-    def compared(self, found: Iterable[Comparison]) -> None:
-        """Comparisons with a member have ended; those that found no trouble were whole."""
-        done = {it.graph for it in found if not it.trouble} & self._marked
-        if done:
-            self._compared |= done
-            self._has_compared.set()
+    def not_met(self, graph: LedgerGraph) -> tuple[str, ...]:
+        """Other members with whose nodes no whole round has ended yet, by label or address; none where enough have."""
+        others, met = self._others(graph), self._met.get(graph.id, set())
+        missing = tuple(it.label or str(it.address) for it in others if it.address not in met)
+        is_crowd = not is_small(self._limits, len(others) + 1)
+        return () if is_crowd and len(others) - len(missing) >= self._limits.members_dialled else missing
+
+    def compared(self, names: Collection[Address], found: Iterable[Comparison]) -> None:
+        """Comparisons have ended with a node that is one of these members; those that found no trouble were whole."""
+        for graph_id in {it.graph for it in found if not it.trouble} & self._marked:
+            self._met.setdefault(graph_id, set()).update(names)
+            graph = self._ledger.graphs.get(graph_id)
+            if graph is not None and not self.not_met(graph):
+                self._compared.add(graph_id)
+                self._has_compared.set()
 
     async def run(self) -> None:
         """End the marks of graphs that were compared, until cancelled. A disk that refuses is asked again."""
@@ -80,7 +97,7 @@ class Restored:
             self._has_compared = trio.Event()
             done, self._compared = self._compared, set()
             self._ledger.database.crash_point(MARKED_POINT)
-            await self._end(done, "compared with a member")
+            await self._end(done, "compared with all members")
 
     async def confirm(self, graphs: Iterable[GraphId]) -> None:
         """The operator says that nothing was said in these graphs which the ledger does not hold. Errors: the disk's;
@@ -88,12 +105,19 @@ class Restored:
         self._ledger.database.check_takes()
         await self._end(set(graphs), "confirmed by the operator")
 
+    def _others(self, graph: LedgerGraph) -> tuple[Member, ...]:
+        """Who else may hold what was said in a graph, by the roster that counts here now."""
+        members = graph.head.body.members if graph.head is not None else ()
+        return tuple(it for it in members if it.address not in self._own)
+
     async def _end(self, done: set[GraphId], why: str) -> None:
         done &= self._marked
         if not done:
             return
         await self._write(self._marked - done, why)
         self._marked -= done
+        for graph_id in done:
+            self._met.pop(graph_id, None)
         log.info("restored.ended", extra={"graphs": len(done), "why": why})
         self._ledger.wake()  # what waits to be signed
 
@@ -108,8 +132,3 @@ class Restored:
             audit.append(connection, now_ms, "restore", payload, ledger.random_bytes)
 
         await ledger.database.write(write, owed=True)
-
-
-def _has_others(graph: LedgerGraph, own: Collection[Address]) -> bool:
-    """Whether anybody else may hold what was said in a graph; without a roster nobody here knows."""
-    return graph.head is None or any(member.address not in own for member in graph.head.body.members)

@@ -17,6 +17,7 @@ from p2pmem_protocol.view import asset_view
 
 from p2pmem.face import MemberChange, RestoreView
 from p2pmem.ledger import audit
+from p2pmem.net.limits import PeerLimits
 from p2pmem.services.may_sign import SigningWaitsError
 from p2pmem.services.restored import MARKED_POINT
 
@@ -81,6 +82,48 @@ async def test_a_restored_node_waits_for_a_round_and_takes_the_next_number(clust
         for key in node.graph.set.assets():
             view = asset_view(node.graph.set, key, node.clock.now_ms())
             assert not any(version.conflict for version in view.versions)
+
+
+@pytest.mark.cluster(n=3)
+async def test_a_member_who_was_away_too_does_not_end_the_wait(cluster: Cluster) -> None:
+    ada, bo, cy = cluster.nodes
+    await ada.share(FIRST, name="n")
+    await cluster.settled()
+    copy = ledger_of(ada).with_name("copy.sqlite")
+    await ada.face.back_up(str(copy))
+    await cluster.stop(cy)
+    promised, said = len(ada.promises), len(ada.said)
+    await ada.share(SECOND, name="n")
+    await cluster.settled()
+    await cluster.stop(ada, bo)
+    del ada.promises[promised:], ada.said[said:]  # a restore is what loses that
+    copy.replace(ledger_of(ada))
+    await cluster.restart(ada, cy)
+    await cluster.advance(minutes=20)
+    assert numbers(ada) == numbers(cy) == [1]
+    with pytest.raises(SigningWaitsError, match="with bo yet"):
+        await ada.share(THIRD, name="n")
+    with pytest.raises(OutsideError, match="with bo yet"):
+        await ada.face.change_members(str(ada.graph.name), MemberChange(m=1))
+    await cluster.restart(bo)
+    await compared(ada)
+    assert (await ada.share(THIRD, name="n")).version == 3
+    await cluster.settled()
+    assert [numbers(node) for node in cluster.nodes] == [[1, 2, 3]] * 3
+
+
+@pytest.mark.cluster(n=4, limits=PeerLimits(members_all_max=3, members_few=1, members_dialled=2))
+async def test_in_a_crowd_as_many_members_are_enough_as_a_node_dials(cluster: Cluster) -> None:
+    ada, *others = cluster.nodes
+    copy = ledger_of(ada).with_name("copy.sqlite")
+    await ada.face.back_up(str(copy))
+    await cluster.stop(*cluster.nodes)
+    copy.replace(ledger_of(ada))
+    await cluster.restart(ada, others[0])
+    await cluster.advance(minutes=20)
+    assert (await ada.face.status()).restored.waiting
+    await cluster.restart(others[1])
+    await compared(ada)
 
 
 @pytest.mark.cluster(n=2)
