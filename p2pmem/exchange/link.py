@@ -122,18 +122,22 @@ class Link:
 
     async def read(self) -> None:
         """Take frames in until the peer ends its side. Raises `RefusedError` for what no member sends."""
-        while (data := await self._reader.receive()) is not None:
-            await self._turn()
-            message = frames.decode(data)
-            is_last = not self._reader.has_frame()
-            if isinstance(message, Skipped):
-                self._do(self._gossip.frame_skipped(self.peer, is_last=is_last))
-                continue
-            if not isinstance(message, Frame):
-                raise RefusedError(Reason.BAD_FRAME, f"a {type(message).__name__} on the member stream")
-            self._do(self._gossip.frame_received(self.peer, message, is_last=is_last, now_ms=ticks_ms()))
-            if message.envelopes:
-                await self._admit(message.envelopes)
+        await self._reader.each(self._take)
+
+    async def _take(self, data: bytes) -> bool:
+        """A frame, when its turn comes. True: the next may come."""
+        await self._turn()
+        message = frames.decode(data)
+        is_last = not self._reader.has_frame()
+        if isinstance(message, Skipped):
+            self._do(self._gossip.frame_skipped(self.peer, is_last=is_last))
+            return True
+        if not isinstance(message, Frame):
+            raise RefusedError(Reason.BAD_FRAME, f"a {type(message).__name__} on the member stream")
+        self._do(self._gossip.frame_received(self.peer, message, is_last=is_last, now_ms=ticks_ms()))
+        if message.envelopes:
+            await self._admit(message.envelopes)
+        return True
 
     async def _follow_heads(self, items: Sequence[Item]) -> None:
         """An item that was signed under a newer roster than ours waits until we have asked for it: passing the item on

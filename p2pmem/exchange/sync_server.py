@@ -11,6 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import trio
@@ -130,23 +131,26 @@ class SyncServer:
 
     async def _serve(self, stream: Stream) -> None:
         reader = FrameReader(stream, frame_max_bytes=MESSAGE_BYTES_MAX)
-        talk = _Talk()
         try:
-            while (data := await reader.receive()) is not None:
-                message = frames.decode(data)
-                if not await self._may_ask(stream.peer, message):
-                    await _say_too_many(stream)
-                    return
-                # For who does not read, bytes are held as they go out, and nothing that they were made of.
-                for said in map(_said, self._answer(stream.peer, message, talk)):
-                    if not self._may_hear(stream.peer, len(said)):
-                        await _say_too_many(stream)
-                        return
-                    await self._waiting.send(stream, said)
+            await reader.each(partial(self._answer_on, stream, _Talk()))
         except RefusedError as error:
             self._penalise(stream.peer, error)
         except StreamClosedError:
             log.debug("sync.closed", extra={"peer": stream.peer})
+
+    async def _answer_on(self, stream: Stream, talk: _Talk, data: bytes) -> bool:
+        """Answer one question. Whether another may follow."""
+        message = frames.decode(data)
+        if not await self._may_ask(stream.peer, message):
+            await _say_too_many(stream)
+            return False
+        # For who does not read, bytes are held as they go out, and nothing that they were made of.
+        for said in map(_said, self._answer(stream.peer, message, talk)):
+            if not self._may_hear(stream.peer, len(said)):
+                await _say_too_many(stream)
+                return False
+            await self._waiting.send(stream, said)
+        return True
 
     async def _may_ask(self, peer: PeerId, message: Message) -> bool:
         """Whether one more request is answered; of a member always, when its turn comes."""

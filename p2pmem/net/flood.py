@@ -17,6 +17,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -165,12 +166,15 @@ class FloodTopics:
         reader = FrameReader(stream, frame_max_bytes=FRAME_MAX_BYTES)
         self._meet(peer)
         try:
-            while (data := await reader.receive()) is not None:
-                await self._take(peer, cbor.decode(data, limit_bytes=FRAME_MAX_BYTES))
+            await reader.each(partial(self._take_frame, peer))
         except RefusedError as error:
             self._blame(peer, str(error))
         except OutsideError as error:
             log.debug("net.flood.ended", extra={"peer": peer, "why": type(error).__name__})
+
+    async def _take_frame(self, peer: PeerId, data: bytes) -> bool:
+        await self._take(peer, cbor.decode(data, limit_bytes=FRAME_MAX_BYTES))
+        return True
 
     async def _take(self, peer: PeerId, value: Value) -> None:
         match value:

@@ -9,7 +9,7 @@ the limit is refused before a byte of the body is waited for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from p2pmem_protocol.errors import BugError, MisuseError, Reason, RefusedError
 
@@ -85,8 +85,8 @@ class FrameDecoder:
             return None
         frame = bytes(memoryview(self._buffer)[self._at : end])
         self._at = end
-        if end == len(self._buffer):  # else the frame would be held twice until more is read
-            self._buffer, self._at = bytearray(), 0
+        if self._body_bytes >= READ_BYTES:  # else a large frame would be held twice until more is read
+            self._buffer, self._at = self._buffer[end:], 0
         self._body_bytes = None
         return frame
 
@@ -157,6 +157,19 @@ class FrameReader:
         held_bytes = len(frame) + self._decoder.buffered_bytes
         self._keep(held_bytes if held_bytes >= READ_BYTES else 0)
         return frame
+
+    async def each(self, take: Callable[[bytes], Awaitable[bool]]) -> None:
+        """Hand one frame after another to `take`, until that says no or the peer has ended its side.
+
+        Nothing of a frame is held while the next is waited for, as the variable of a loop would: who sends one large
+        frame on each stream and then half of another would have a node hold what nobody counts. Raises as `receive`.
+        """
+        while (frame := await self.receive()) is not None:
+            taking = take(frame)
+            del frame
+            if not await taking:
+                return
+            del taking
 
     def _keep(self, size_bytes: int) -> None:
         if size_bytes != self._kept_bytes:

@@ -20,6 +20,7 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 # isort: off
@@ -221,9 +222,7 @@ class SafePubsub(Pubsub):
             # When it was told of our topics it did not gossip yet; now it does.
             self.manager.run_task(self._greet, peer_id)
         try:
-            while (raw := await reader.receive()) is not None:
-                await self._pace.turn(self._account_of(seam.peer), seam.peer)
-                await self._take_rpc(seam.peer, raw)
+            await reader.each(partial(self._take_rpc, seam.peer))
         except StreamClosedError:
             log.debug("net.gossip.stream_ended", extra={"peer": seam.peer})
         except RefusedError as error:
@@ -236,7 +235,9 @@ class SafePubsub(Pubsub):
         finally:
             self._inbound.discard(seam)
 
-    async def _take_rpc(self, peer: PeerId, raw: bytes) -> None:
+    async def _take_rpc(self, peer: PeerId, raw: bytes) -> bool:
+        """When its turn comes. True: the next may come."""
+        await self._pace.turn(self._account_of(peer), peer)
         rpc = rpc_pb2.RPC.FromString(raw)
         if not _within_limits(rpc, self._limits):
             raise ValueError("more entries in an RPC than allowed")
@@ -256,6 +257,7 @@ class SafePubsub(Pubsub):
         if rpc.HasField("control"):
             self._told.leave_first_asks(peer, rpc, self._holds)
             await self.router.handle_rpc(rpc, peer_id)
+        return True
 
     def _holds(self, message_id: bytes) -> bool:
         return cast(GossipSub, self.router).mcache.get(message_id) is not None

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import itertools
+import tracemalloc
+from typing import cast
 
 import pytest
+import trio
+import trio.testing
 from hypothesis import given, strategies as st
 from p2pmem_protocol.errors import MisuseError, Reason, RefusedError
 
-from p2pmem.net.framing import FrameDecoder, encode_frames, encode_length
+from p2pmem.net.framing import FrameDecoder, FrameReader, encode_frames, encode_length
+from p2pmem.net.seam import Stream
 
 
 def drain(decoder: FrameDecoder) -> list[bytes]:
@@ -97,8 +103,56 @@ def test_a_frame_too_large_to_announce_is_our_own_mistake() -> None:
         FrameDecoder(frame_max_bytes=0)
 
 
-def test_a_frame_that_was_given_out_is_not_held_any_more() -> None:
+@pytest.mark.parametrize("follows", [0, 1, 5])
+def test_a_large_frame_that_was_given_out_is_not_held_any_more_whatever_follows(follows: int) -> None:
     decoder = FrameDecoder(frame_max_bytes=100_000)
-    decoder.feed(encode_frames([bytes(100_000)]))
+    whole, after = encode_frames([bytes(100_000)]), encode_frames([b"next"])
+    decoder.feed(whole + after[:follows])
     assert decoder.next_frame() == bytes(100_000)
-    assert decoder._buffer == b""
+    assert len(decoder._buffer) == decoder.buffered_bytes == follows
+    decoder.feed(after[follows:])
+    assert decoder.next_frame() == b"next"
+
+
+class Saying:
+    """A stream whose peer says so much, and then no more."""
+
+    def __init__(self, said: bytes) -> None:
+        self._said = io.BytesIO(said)
+
+    def keep(self, size_bytes: int) -> None: ...
+
+    async def receive_some(self, max_bytes: int) -> bytes:
+        return self._said.read(max_bytes) or await trio.sleep_forever()
+
+
+async def test_nothing_of_a_frame_is_held_while_the_next_is_waited_for() -> None:
+    sizes_bytes: list[int] = []
+
+    async def take(frame: bytes) -> bool:
+        sizes_bytes.append(len(frame))
+        return True
+
+    tracemalloc.start()
+    reader = FrameReader(cast("Stream", Saying(encode_frames([bytes(2_000_000)]))), frame_max_bytes=2_000_000)
+    async with trio.open_nursery() as nursery:
+        before_bytes, _ = tracemalloc.get_traced_memory()
+        nursery.start_soon(reader.each, take)
+        await trio.testing.wait_all_tasks_blocked()
+        held_bytes = tracemalloc.get_traced_memory()[0] - before_bytes
+        nursery.cancel_scope.cancel()
+    tracemalloc.stop()
+    assert sizes_bytes == [2_000_000]
+    assert held_bytes < 200_000
+
+
+async def test_no_further_frame_is_handed_on_once_one_was_answered_with_no() -> None:
+    taken: list[bytes] = []
+
+    async def take(frame: bytes) -> bool:
+        taken.append(frame)
+        return frame != b"stop"
+
+    said = Saying(encode_frames([b"a", b"stop", b"b"]))
+    await FrameReader(cast("Stream", said), frame_max_bytes=10).each(take)
+    assert taken == [b"a", b"stop"]
