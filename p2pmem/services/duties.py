@@ -102,7 +102,7 @@ class Duties:
     @property
     def is_idle(self) -> bool:
         """Whether every change so far was looked at."""
-        return not self._changed and not self._looking
+        return not self._changed and not self._looking and not self._may_sign_again()
 
     def heard(self, delta: Delta) -> None:
         """A change is on disk: look at what it touched."""

@@ -30,6 +30,15 @@ def ledger_of(node: ClusterNode) -> Path:
     return path
 
 
+async def lost_share(cluster: Cluster, node: ClusterNode, *others: ClusterNode) -> None:
+    """A node shares version 2, which whoever is there has, and forgets it; it stops with the others."""
+    promised, said = len(node.promises), len(node.said)
+    await node.share(SECOND, name="n")
+    await cluster.settled()
+    await cluster.stop(node, *others)
+    del node.promises[promised:], node.said[said:]  # a restore is what loses that
+
+
 async def restored_alone(cluster: Cluster, *, by_file: bool = False) -> tuple[ClusterNode, ClusterNode]:
     """Ada's node shares version 1, is copied, shares version 2, which Bo has, and starts alone from the copy."""
     ada, bo = cluster.nodes
@@ -41,11 +50,7 @@ async def restored_alone(cluster: Cluster, *, by_file: bool = False) -> tuple[Cl
         await cluster.restart(ada)
     else:
         assert (await ada.face.back_up(str(copy))).bytes == copy.stat().st_size
-    promised, said = len(ada.promises), len(ada.said)
-    await ada.share(SECOND, name="n")
-    await cluster.settled()
-    await cluster.stop(ada, bo)
-    del ada.promises[promised:], ada.said[said:]  # a restore is what loses that
+    await lost_share(cluster, ada, bo)
     copy.replace(ledger_of(ada))
     await cluster.restart(ada)
     return ada, bo
@@ -92,11 +97,7 @@ async def test_a_member_who_was_away_too_does_not_end_the_wait(cluster: Cluster)
     copy = ledger_of(ada).with_name("copy.sqlite")
     await ada.face.back_up(str(copy))
     await cluster.stop(cy)
-    promised, said = len(ada.promises), len(ada.said)
-    await ada.share(SECOND, name="n")
-    await cluster.settled()
-    await cluster.stop(ada, bo)
-    del ada.promises[promised:], ada.said[said:]  # a restore is what loses that
+    await lost_share(cluster, ada, bo)
     copy.replace(ledger_of(ada))
     await cluster.restart(ada, cy)
     await cluster.advance(minutes=20)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 from p2pmem_devnet.cluster import days, hours, minutes
+from p2pmem_devnet.cluster_node import Asset
 from p2pmem_protocol.errors import OutsideError
 from p2pmem_protocol.seal import Seal
 from p2pmem_protocol.trust import Trust
@@ -14,10 +15,18 @@ from p2pmem.face import MemberChange
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.review.judging import AutoJudge, Judgement
 from p2pmem.services import duties
-from tests.p2pmem.trust.scene import addresses, scene
+from tests.p2pmem.trust.scene import Scene, addresses, scene
 
 LONG = "".join(f"ex:trial ex:n {n} .\n" for n in range(2_000))
 """Judged by a job, as everything but what is small and judged by `auto`."""
+
+
+async def asked_about(it: Scene) -> Asset:
+    """What ada shared and asks the verifiers about, for eight hours."""
+    asset = await it.ada.share(LONG)
+    await it.cluster.settled()
+    await it.ada.start_verify(asset, within=hours(8))
+    return asset
 
 
 async def test_a_judge_that_gives_no_answer_is_asked_again_as_long_as_anybody_asks_for_it(
@@ -67,9 +76,7 @@ async def test_a_judge_is_not_asked_on_behalf_of_a_quorum_that_verifies_no_more(
 
     monkeypatch.setattr(AutoJudge, "judge", sometimes)
     async with scene(policy="auto") as it:
-        asset = await it.ada.share(LONG)
-        await it.cluster.settled()
-        await it.ada.start_verify(asset, within=hours(8))
+        asset = await asked_about(it)
         await it.cluster.advance(minutes=1)
         answers = True
         await it.change(MemberChange(m=3))
@@ -90,9 +97,7 @@ async def test_a_review_for_a_quorum_that_verifies_no_more_gives_its_place_to_an
 
     monkeypatch.setattr(AutoJudge, "judge", never)
     async with scene(policy="auto") as it:
-        asset = await it.ada.share(LONG)
-        await it.cluster.settled()
-        await it.ada.start_verify(asset, within=hours(8))
+        asset = await asked_about(it)
         await it.cluster.advance(hours=7)
         (waits,) = await it.bo.face.jobs(state=None, limit=9, kind="review")
         assert waits.state == "queued", "tried again in up to two hours"
@@ -141,9 +146,7 @@ async def test_what_a_person_decides_meanwhile_stands_whatever_the_judge_says_la
 
     monkeypatch.setattr(AutoJudge, "judge", sometimes)
     async with scene(policy="auto") as it:
-        asset = await it.ada.share(LONG)
-        await it.cluster.settled()
-        await it.ada.start_verify(asset, within=hours(8))
+        asset = await asked_about(it)
         await it.cluster.advance(minutes=30)
         assert await it.bo.decide(approve=False, reason="I read it, and it is wrong") == 1
         if how == "it fails":
