@@ -130,6 +130,7 @@ class MemoryTrust:
             (),
             (version.author,),
             (),
+            1,
             "one more",
             False,
             0,

@@ -196,6 +196,7 @@ async def test_every_kind_that_sends_a_transaction_finds_it_after_its_file_was_p
     assert await sent(anvil, sender) == len(KINDS)
     for kind in KINDS:
         async with author_at(tmp_path / f"{kind}.sqlite", MemoryFabric(seed=2), no_crash) as restored:
+            await restored.face.confirm_restore(None)  # nobody is here whom it could ask
             await ended(restored, kind)
             if kind == "anchor":
                 again = (await restored.face.version(graph, "x")).anchor
