@@ -78,6 +78,7 @@ class Watching:
         self._waiting: deque[tuple[int, AssetKey]] = deque()
         self.found: dict[int, float] = {}
         self.every = 1
+        self._has_heard = trio.Event()
         self.moved = trio.Event()
         node.ledger.listen(self._heard)
 
@@ -85,14 +86,18 @@ class Watching:
         if delta.graph == self._graph.id:
             for key in delta.assets:
                 if key.name.startswith("asset-") and number_of(key.name) not in self.found:
+                    # The store may be there already: it reads what is on disk, of which we are told one by one.
                     self._waiting.append((delta.position, key))
+                    self._has_heard.set()
 
     async def run(self) -> None:
         """Look, one share after another, as the store moves on, until cancelled."""
         store = self._node.store
         while True:
-            while not self._waiting or self._waiting[0][0] > store.position:
-                await store.reached(self._waiting[0][0] if self._waiting else store.position + 1)
+            if not self._waiting:
+                self._has_heard = trio.Event()
+                await self._has_heard.wait()
+            await store.reached(self._waiting[0][0])
             while self._waiting and self._waiting[0][0] <= store.position:
                 _, key = self._waiting.popleft()
                 number = number_of(key.name)
