@@ -78,7 +78,7 @@ class Node:
         }
 
     def _check_trust(self, item: Item, changes: Changes, t_ms: int) -> None:
-        """Trust falls only by a rejection, a withdrawal, or a share or publish by one principal more; or where a
+        """Trust falls only by a rejection, a withdrawal, or a share or publish by another principal; or where a
         principal rejected what its own agent said for it, which did not count, and then revokes those words."""
         now = dict(self.trusted)
         for asset in changes.assets:
@@ -97,8 +97,9 @@ def _may_lower(item: Item, before: TrustReport, now: TrustReport) -> bool:
     if item.kind is Kind.REVOKE:
         is_heard_now = item.author in before.barred and item.author not in now.barred
         return is_heard_now and now.level is Trust.REJECTED and item.author in {line.signer for line in now.rejections}
-    is_said_by_one_more = set(now.barred) > set(before.barred)
-    return item.kind in (Kind.SHARE, Kind.PUBLISH) and item.delegation is not None and is_said_by_one_more
+    # Another, not one more: what named somebody before may have gone meanwhile.
+    is_said_by_another = bool(set(now.barred) - set(before.barred))
+    return item.kind in (Kind.SHARE, Kind.PUBLISH) and item.delegation is not None and is_said_by_another
 
 
 def meet(a: Node, b: Node, t_ms: int) -> set[bytes]:
@@ -236,6 +237,11 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("seed", [30_029_045])
 def test_a_principal_that_rejected_what_it_now_revokes_is_heard(seed: int) -> None:
+    run(seed, with_source=True)
+
+
+@pytest.mark.parametrize("seed", [60_041_531])
+def test_trust_falls_by_another_principal_though_one_is_named_no_more(seed: int) -> None:
     run(seed, with_source=True)
 
 
