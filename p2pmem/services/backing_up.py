@@ -22,10 +22,12 @@ class BackingUp:
         self._lock = trio.Lock()
 
     async def back_up(self, to: str) -> BackupView:
-        """Copy the ledger to a new file. Raises `MisuseError` for a relative path and a file that exists, `DiskError`
-        where it finds no room; then nothing of it is left. The node goes on meanwhile, and its log grows by what is
-        written in that time. Cancelled, nothing is left.
+        """Copy the ledger to a new file. Raises `MisuseError` for a relative path, one that no file can have, and a
+        file that exists, `DiskError` where it finds no room; then nothing of it is left. The node goes on meanwhile,
+        and its log grows by what is written in that time. Cancelled, nothing is left.
         """
+        if "\0" in to:
+            raise MisuseError(f"the path of a backup has no null character in it, as {to!r} has")
         path = Path(to)
         if not path.is_absolute():
             raise MisuseError(f"the path of a backup is an absolute one, not {to!r}")

@@ -13,8 +13,7 @@ such a graph everybody who is there hears of everything within a minute.
     marked   --whole rounds with all members; or `p2pmem restore confirm`--> as any other
 
 The mark goes on disk first, and then in memory: killed in between, or stopped before all were met, the node compares
-with all once more. A graph whose only
-member is here is free at once, since there is nobody to compare with.
+with all once more. A graph whose only member is here is free at once, since there is nobody to compare with.
 """
 
 from __future__ import annotations

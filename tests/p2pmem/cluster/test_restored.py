@@ -202,6 +202,8 @@ async def test_a_backup_overwrites_nothing_and_only_its_owner_reads_it(cluster: 
         await ada.face.back_up(str(copy))
     with pytest.raises(MisuseError, match="absolute"):
         await ada.face.back_up("copy.sqlite")
+    with pytest.raises(MisuseError, match="null"):
+        await ada.face.back_up(str(tmp_path / "copy\0.sqlite"))
     with pytest.raises(DiskError, match="was not written"):
         await ada.face.back_up(str(tmp_path / "no" / "copy.sqlite"))
     assert os.listdir(tmp_path) == ["copy.sqlite"]
