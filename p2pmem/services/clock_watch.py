@@ -30,6 +30,7 @@ from math import inf
 from typing import Final
 
 import trio
+from p2pmem_jobs import Signal
 from p2pmem_protocol.limits import DAY_MS, MINUTE_MS
 from p2pmem_protocol.names import Address, GraphId
 
@@ -116,6 +117,8 @@ class ClockWatch:
         """The latest certain time that the ledger has."""
         self._remembered_ms: float = -inf
         self.is_doubted = False
+        self.turned = Signal()
+        """A doubt has begun or ended, whoever looked: it is to be noted (`remember_now_and_then`)."""
 
     def look(self) -> bool:
         """Whether the clock is in doubt now: it has moved by itself since it was certain, by more than a drift
@@ -129,6 +132,8 @@ class ClockWatch:
                 log.info("clock.is_back", extra={"jumped_ms": jumped_ms})
                 self._ledger.wake()  # what waits to be signed
             self._offset_ms, self._ahead_ms_max = self._offset_now_ms(), JUMP_MS_MAX
+        if is_doubted != self.is_doubted:
+            self.turned.notify()
         self.is_doubted = is_doubted
         return is_doubted
 

@@ -115,7 +115,7 @@ class Keeper:
         return due_ms is not None and due_ms <= self._ledger.clock.now_ms()
 
     async def _run_sweeps(self) -> None:
-        with Listener((self._sooner,)) as listener:
+        with Listener((self._sooner, self._watch.turned)) as listener:
             while True:
                 await self._look_after_clock()
                 await self.sweep()

@@ -35,6 +35,22 @@ async def start_with_wrong_clock(cluster: Cluster, node: ClusterNode) -> None:
     await cluster.advance(minutes=1)
 
 
+@pytest.mark.cluster(n=1)
+async def test_a_doubt_that_was_shown_outlives_a_restart_a_moment_later(cluster: Cluster) -> None:
+    (ada,) = cluster.nodes
+    asset = await ada.share("ex:a ex:b ex:c .", ttl=days(7))
+    await cluster.advance(minutes=3, seconds=30)  # between two looks of the keeper
+    cluster.skew(ada, days(10))
+    assert (await ada.face.status()).clock.doubted
+    await cluster.advance(seconds=0.01)
+    await cluster.restart(ada)
+    assert (await ada.face.status()).clock.doubted
+    await cluster.advance(minutes=3)
+    cluster.skew(ada, days(0))
+    await cluster.advance(minutes=1)
+    assert ada.sees(asset)
+
+
 @pytest.mark.cluster(n=3)
 async def test_a_clock_that_is_set_right_is_confirmed_by_members_who_told_the_time_before(cluster: Cluster) -> None:
     ada, bo, _ = cluster.nodes
