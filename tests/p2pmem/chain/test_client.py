@@ -88,6 +88,8 @@ async def test_confirmations_are_counted_and_waited_for(on_chain: Any, chain: Ev
 async def test_waiting_can_be_cancelled_and_taken_up_again(on_chain: Any, chain: EvmChain) -> None:
     transaction = await chain.prepare_anchor(root(1), 10)
     await chain.send(transaction)
+    # The chain makes the block after it has taken the transaction, in its own time.
+    await chain.wait_confirmed(transaction, confirmations=1)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lambda: chain.wait_confirmed(transaction, confirmations=2, poll_seconds=0.001))
         asked = chain.statistics().requests
@@ -201,9 +203,8 @@ async def test_a_reorganisation_unmines_a_transaction_and_the_watch_says_from_wh
     await watch.poll()
     transaction = await chain.prepare_anchor(root(1), 10)
     await chain.send(transaction)
-    with trio.fail_after(10):  # the chain mines a moment after it has taken it
-        while (fact := await chain.look_up(transaction)).block is None:
-            await trio.lowlevel.checkpoint()
+    fact = await chain.wait_confirmed(transaction, confirmations=1)
+    assert fact.block is not None
     await on_chain.anvil.mine()
     change = await watch.next_change(0.01)
     assert change.changed_from is None
@@ -222,7 +223,7 @@ async def test_who_waits_sends_again_what_a_reorganisation_dropped(
 ) -> None:
     transaction = await chain.prepare_anchor(root(1), 10)
     await chain.send(transaction)
-    first = await chain.look_up(transaction)
+    first = await chain.wait_confirmed(transaction, confirmations=1)
     caplog.set_level(logging.WARNING, "p2pmem.chain")
     async with trio.open_nursery() as nursery:
         facts = []
@@ -251,6 +252,7 @@ async def test_a_receipt_of_a_block_that_is_not_on_the_chain_is_not_believed(
 ) -> None:
     transaction = await chain.prepare_anchor(root(1), 10)
     await chain.send(transaction)
+    await chain.wait_confirmed(transaction, confirmations=1)
 
     async def another(number: int) -> bytes:
         await trio.lowlevel.checkpoint()
@@ -268,7 +270,7 @@ async def test_a_killed_chain_is_an_outside_error_and_its_return_is_no_second_ef
 ) -> None:
     transaction = await chain.prepare_anchor(root(1), 10)
     await chain.send(transaction)
-    fact = await chain.look_up(transaction)
+    fact = await chain.wait_confirmed(transaction, confirmations=1)
     await on_chain.anvil.stop()
     for ask in (chain.head, lambda: chain.send(transaction), lambda: chain.anchored(root(1))):
         with pytest.raises(ChainUnreachableError):
