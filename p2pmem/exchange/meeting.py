@@ -10,7 +10,7 @@ from p2pmem_protocol.errors import MisuseError
 from p2pmem_protocol.frames import Peers
 from p2pmem_protocol.names import Address, GraphId
 
-from p2pmem.exchange.crowd import how_many_to_dial, is_short as is_short, is_small
+from p2pmem.exchange.crowd import how_many_to_dial, is_short, is_small
 from p2pmem.exchange.holdings import Holdings
 from p2pmem.exchange.sync_client import SyncClient
 from p2pmem.net.dialer import Dialer
