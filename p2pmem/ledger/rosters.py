@@ -90,13 +90,8 @@ class Rosters:
     def _adopt(self, graph: LedgerGraph, head: Roster, batch: Batch) -> None:
         forked = graph.headers.head().forked
         graph.head = head
-        changes = graph.set.set_head(
-            head,
-            batch.at_ms,
-            forked=forked,
-            named=graph.headers.quorums_of(head.id),
-            lets_go=self._lets_go(),
-        )
+        named = graph.headers.quorums_of(head.id)
+        changes = graph.set.set_head(head, batch.at_ms, forked=forked, named=named, lets_go=self._lets_go())
         batch.heads.add(graph.id)
         batch.event(graph.id, "head", [None])
         self._admission.note(graph, changes, batch, word="judged")

@@ -5,8 +5,8 @@
     doubted -- it jumps back; or members or the operator confirm it -->          certain
 
 While it is doubted nothing is let go for having ended, and no ended job is forgotten: a clock that is set to 2036 by
-mistake must not erase a memory. And the node signs nothing that bears a time (`may_sign`): what is signed in
-2036 stands for what is due before.
+mistake must not erase a memory. And the node signs nothing that bears a time (`may_sign`): what is signed in 2036
+stands for what is due before.
 
 Members confirm a clock that was wrong and has been set right. What each of them told in hello *before* the jump is
 carried on by this node's steady clock, and has to be within 30 s of the wall clock now. Nothing that is told after the
@@ -150,8 +150,8 @@ class ClockWatch:
     async def remember_now_and_then(self) -> None:
         """Keep the time for the next start, at once and then every hour, unless it is in doubt. Errors: the disk's.
 
-        A doubt is noted at once, and so is its end. The time never goes back: many a
-        machine starts in 1970, and is told the time a moment later.
+        A doubt is noted at once, and so is its end. The time never goes back: many a machine starts in 1970, and is told
+        the time a moment later.
         """
         steady_ms, now_ms = self.steady_ms(), self._ledger.clock.now_ms()
         if self.look() != bool(self._note):
