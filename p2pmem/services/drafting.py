@@ -218,8 +218,8 @@ class Drafting:
         """The sealed version to let go: the draft, sealed if it was not, or the newest that went before.
 
         What is sealed here is in memory, for the transaction in which it goes out; between the return and that, the
-        caller does not wait for anything. Raises `DraftEditedError` for a draft that changed after it was sealed,
-        `NoSuchDraftError` when there is none.
+        caller does not wait for anything. It may be a version that is here already: see `_follows`. Raises
+        `DraftEditedError` for a draft that changed after it was sealed, `NoSuchDraftError` when there is none.
         """
         draft = self.get(graph.id, key)
         if draft is None:
@@ -229,8 +229,25 @@ class Drafting:
                 f"the draft {key.name!r} was edited after it was sealed; seal it again with `p2pmem seal`"
             )
         content = await self._checked(draft.content)
-        seal = draft.seal or self._sealed(graph, key, self.previous(graph, key), content, draft.subgraph)
+        follows = self._follows(graph, key, content, draft.subgraph)
+        seal = draft.seal or self._sealed(graph, key, follows, content, draft.subgraph)
         return Ready(self._own_of(graph, key, seal, content), content, draft)
+
+    def _follows(self, graph: LedgerGraph, key: AssetKey, content: Content, subgraph: str) -> Previous:
+        """What a draft follows when it is sealed to go out: mostly the newest version that is known.
+
+        A version that says the same, and that this node does not know to have let go, is what became of the draft: it
+        went out before the node was put back from a copy, or from another node of the agent. It is not let go twice, as
+        two versions: the draft follows what that one follows, and a seal of it is the same seal again. Was it retracted
+        since, so it stays: who wants it back seals it by hand, and that is the next version.
+        """
+        own = self.latest_own(graph.id, key)
+        for version in asset_view(graph.set, key, self._ledger.clock.now_ms()).versions:
+            if own is not None and version.key.version <= own.version:
+                break
+            if (version.key.root, version.subgraph) == (content.root, subgraph) and not version.conflict:
+                return Previous(version.key.version - 1, version.previous)
+        return self._newest(graph, key, own)
 
     async def ready_sealed(self, graph: LedgerGraph, key: AssetKey) -> Ready:
         """The same for an agent whose key is elsewhere: a draft must be sealed already."""

@@ -28,7 +28,7 @@ from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import ChainFact, Ledger
 from p2pmem.services.chain_facts import ChainFacts
 from p2pmem.services.signing import Signing
-from p2pmem.work.outgoing import RETRY, Outgoing, Ready, classify_error
+from p2pmem.work.outgoing import RETRY, Outgoing, Ready, Stands, classify_error
 from p2pmem.work.transacting import NO_HASH, OnChain, transact
 from p2pmem.work.verifying import SubjectArgs, version_view
 
@@ -123,7 +123,13 @@ class AnchoringJobs:
     ) -> None:
         fact = ChainFact(tree.root, self._chain_id, Anchored.CONFIRMED.value, done.transaction, done.block)
 
-        def make() -> Ready:
+        def rows(connection: sqlite3.Connection) -> None:
+            write_fact(connection, fact, self._ledger.clock.now_ms())
+
+        def make() -> Ready | Stands:
+            for said in graph.set.anchors(batch.versions[0].key):  # before the node was put back from a copy
+                if (said.author, said.batch_root, said.chain) == (agent, tree.root, self._chain_id):
+                    return Stands(said.id, rows)
             assets = tuple(
                 AnchoredAsset(subject.key, tree.prove(index).hashes) for index, subject in enumerate(batch.versions)
             )
@@ -131,7 +137,7 @@ class AnchoringJobs:
                 tree.root, tree.leaf_count, self._chain_id, self._contract, done.transaction, done.block, assets
             )
             item = self._signing.envelope(graph, agent, Kind.ANCHOR, body)
-            return Ready(item, rows=lambda connection: write_fact(connection, fact, self._ledger.clock.now_ms()))
+            return Ready(item, rows=rows)
 
         await self._outgoing.admit_step(ctx, "admit", graph, make)
         self._ledger.chain_facts[fact.batch_root] = fact

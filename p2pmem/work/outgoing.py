@@ -50,6 +50,18 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
+class Stands:
+    """What a job was to say stands in the set already: its id, and rows that belong into the transaction all the same.
+
+    A job that was asked before the node was put back from a copy finds what it said since, as members gave it back; or
+    somebody asked twice. Nothing is signed.
+    """
+
+    id: bytes
+    rows: Callable[[sqlite3.Connection], object] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class InSet:
     """The result of a step that admitted something."""
 
@@ -62,15 +74,15 @@ class Taken:
     """Something that is in the set in memory and is to be on disk in a moment."""
 
     ledger: Ledger
-    ready: Ready
+    rows: Callable[[sqlite3.Connection], object] | None
     batch: Batch
     stands: bytes
     """The id of what stands in the set: of the item, or of one that said the same before."""
 
     def write(self, connection: sqlite3.Connection) -> InSet:
         """Its rows, for a write of the database; `tell` is due after the commit."""
-        if self.ready.rows is not None:
-            self.ready.rows(connection)
+        if self.rows is not None:
+            self.rows(connection)
         return InSet(self.stands, self.ledger.write_rows(connection, self.batch))
 
     def tell(self, done: InSet) -> None:
@@ -117,7 +129,7 @@ class Outgoing:
         )
 
     async def admit_step(
-        self, ctx: Context, name: str, graph: LedgerGraph, make: Callable[[], Ready], *, dated: bool = True
+        self, ctx: Context, name: str, graph: LedgerGraph, make: Callable[[], Ready | Stands], *, dated: bool = True
     ) -> InSet:
         """Sign by `make` and admit, as the step `name`. In a later run nothing is made and the stored result returns.
 
@@ -135,13 +147,16 @@ class Outgoing:
             in_set = await ctx.step_rows(name, taken.write, returns=InSet, after=taken.tell, owed=True)
         return in_set
 
-    def take(self, ready: Ready) -> Taken:
+    def take(self, ready: Ready | Stands) -> Taken:
         """Take what was signed into the set in memory. The caller writes and tells in a moment, whatever happens.
 
+        What stands there already only has its rows to be written.
         Raises `NotAdmittedError` when the rules of the graph refuse it, `NoRightError` when by them the agent may not
         say it; nothing has changed then.
         """
         batch = self._admission.new_batch(OWN)
+        if isinstance(ready, Stands):
+            return Taken(self._ledger, ready.rows, batch, ready.id)
         stands = ready.item.id
         try:
             self._admission.take(ready.item, ready.item.encode(), batch, ready.content, is_own=True)
@@ -150,7 +165,7 @@ class Outgoing:
             if before is None:
                 raise self._error_of(ready.item, refused) from refused
             stands = before
-        return Taken(self._ledger, ready, batch, stands)
+        return Taken(self._ledger, ready.rows, batch, stands)
 
     async def admit(self, ready: Ready) -> None:
         """Admit what was signed outside of any job, with its rows; returns when it is on disk.

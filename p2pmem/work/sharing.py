@@ -3,12 +3,16 @@
 share     seal if unsealed; sign the envelope, admit it and move the draft (one transaction); gossip hears of it
 publish   the same with `publish`; wait for the graph's minimum of acknowledgements; with a chain wait until the
           version is anchored and confirmed; mark it finalized
+
+What stands already is not said again: asked twice, or before the node was put back from a copy, a publish is one, and
+only the draft moves.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass
+from functools import partial
 
 from p2pmem_jobs import Context, Handler, JobRecord, Queue
 from p2pmem_protocol.authoring import may_publish, may_share
@@ -32,7 +36,7 @@ from p2pmem.services.drafting import Drafting, Ready as Sealed
 from p2pmem.services.finding import reference_in
 from p2pmem.services.signing import Signing
 from p2pmem.work.awaited import Awaited
-from p2pmem.work.outgoing import RETRY, InSet, Outgoing, Ready, classify_error
+from p2pmem.work.outgoing import RETRY, InSet, Outgoing, Ready, Stands, classify_error
 from p2pmem.work.verifying import version_view
 
 
@@ -137,10 +141,14 @@ class SharingJobs:
         await self._outgoing.until_may_sign(ctx, graph, "may-seal")
         sealed = await self._drafting.ready(graph, key)
         expires_ms = self._may_share(graph, key, sealed, args.ttl_ms)
-        done = await self._outgoing.admit_step(
-            ctx, "admit", graph, lambda: self._signed(graph, key, sealed, Kind.SHARE, expires_ms)
-        )
-        return SharedResult.of(sealed.own.seal.seal.key, done.id, expires_ms)
+
+        def make() -> Ready | Stands:
+            # Without a draft it is a renewal, which is due whatever stands.
+            stands = self._stands(graph, key, sealed, Kind.SHARE) if sealed.draft is not None else None
+            return stands or self._signed(graph, key, sealed, Kind.SHARE, expires_ms)
+
+        done = await self._outgoing.admit_step(ctx, "admit", graph, make)
+        return self._shared_result(graph, key, done.id)
 
     async def share_at_once(self, args: ShareArgs, new: NewContent | None = None) -> JobRecord:
         """A share that has nothing to wait for: seal, envelope, move and the job that tells of it in one transaction.
@@ -222,6 +230,16 @@ class SharingJobs:
         body = self._signing.sealed_body(sealed.own.seal, sealed.content.data)
         return self.ready(sealed, self._signing.envelope(graph, key.author, kind, body, expires_at_ms=expires_ms))
 
+    def _stands(self, graph: LedgerGraph, key: AssetKey, sealed: Sealed, kind: Kind) -> Stands | None:
+        """What stands of this version that was said for the same principal as would be said now, if anything does."""
+        version = graph.set.version(sealed.own.seal.seal.key)
+        acting = self._signing.acting_in(graph, key.author)
+        principal = acting.delegation.principal if acting is not None else key.author
+        live = version.live(self._ledger.clock.now_ms()) if version is not None else ()
+        said = [it for it in live if (it.kind, it.author, it.principal) == (kind, key.author, principal)]
+        newest = max(said, key=lambda it: (it.ends_at_ms, it.id), default=None)
+        return Stands(newest.id, partial(self._drafting.moved_rows, ready=sealed)) if newest is not None else None
+
     def published(self, graph: LedgerGraph, version: VersionKey) -> None:
         """A version was published outside of any job: anchor it where the graph has a chain."""
         if self._facts.anchors(graph):
@@ -245,7 +263,7 @@ class SharingJobs:
 
     def ready(self, sealed: Sealed, item: Envelope) -> Ready:
         """A signed share or publish, with the rows that move its draft."""
-        return Ready(item, sealed.content, lambda connection: self._drafting.moved_rows(connection, sealed))
+        return Ready(item, sealed.content, partial(self._drafting.moved_rows, ready=sealed))
 
     async def _publish(self, ctx: Context, args: PublishArgs) -> PublishedResult:
         graph = self._ledger.graph(GraphId(args.graph))
@@ -258,9 +276,12 @@ class SharingJobs:
             sealed = await self._drafting.ready(graph, key)
             own = sealed.own
             may_publish(asset_view(graph.set, key, self._ledger.clock.now_ms()), own.seal.seal)
-            done = await self._outgoing.admit_step(
-                ctx, "admit", graph, lambda: self._signed(graph, key, sealed, Kind.PUBLISH, 0)
-            )
+
+            def make() -> Ready | Stands:
+                stands = self._stands(graph, key, sealed, Kind.PUBLISH)
+                return stands or self._signed(graph, key, sealed, Kind.PUBLISH, 0)
+
+            done = await self._outgoing.admit_step(ctx, "admit", graph, make)
             version = own.seal.seal.key
         await self._wait_acks(ctx, graph, version, done.id)
         transaction, block = await self._wait_anchored(ctx, graph, version)

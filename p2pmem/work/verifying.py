@@ -33,7 +33,7 @@ from p2pmem.ledger.ledger import Ledger
 from p2pmem.services.finding import reference_in
 from p2pmem.services.signing import Signing
 from p2pmem.work.awaited import Awaited
-from p2pmem.work.outgoing import RETRY, Outgoing, Ready, classify_error
+from p2pmem.work.outgoing import RETRY, Outgoing, Ready, Stands, classify_error
 
 DEADLINE_DEFAULT_MS: Final = 7 * DAY_MS
 QUORUMS_ASKED_MAX: Final = 100
@@ -176,7 +176,9 @@ class VerifyingJobs:
         """Whether there is anybody to ask, and time left to answer."""
         return _quorum(graph) is not None and self._ledger.clock.now_ms() < args.deadline_ms
 
-    def _proposal(self, graph: LedgerGraph, key: VersionKey, args: VerifyArgs) -> Ready:
+    def _proposal(self, graph: LedgerGraph, key: VersionKey, args: VerifyArgs) -> Ready | Stands:
+        """What asks the quorum. What its agent has asked it already, for as long, stands: the node may have been put
+        back from a copy since."""
         quorum = _quorum(graph)
         assert quorum is not None
         now_ms = self._ledger.clock.now_ms()
@@ -186,6 +188,9 @@ class VerifyingJobs:
         deadline_ms = min(args.deadline_ms, view.lives_until_ms or args.deadline_ms, now_ms + DEADLINE_MS_MAX)
         body = Propose(key, quorum.id)
         agent = Address(args.agent)
+        for asked in graph.set.proposals(key):
+            if (asked.author, asked.quorum) == (agent, quorum.id) and asked.ends_at_ms >= deadline_ms:
+                return Stands(asked.id)
         return Ready(self._signing.envelope(graph, agent, Kind.PROPOSE, body, expires_at_ms=deadline_ms))
 
     async def _decided(
