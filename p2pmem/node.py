@@ -211,9 +211,9 @@ async def open_node(
         text = await stack.enter_async_context(open_text_index(places.text, at.blocking))
         queries = await stack.enter_async_context(_open_queries(store, places, at))
         imports = await stack.enter_async_context(_open_imports(at))
-        restored = await Restored.open(ledger, keyring.addresses, settings.limits)
         net = await stack.enter_async_context(network)
         papers = await OwnPapers.open(keyring, ledger, net.peer_id)
+        restored = await Restored.open(ledger, papers.agents, settings.limits)
         limits = QueueLimits(look_every_s=WAITS_LOOK_EVERY_S)
         queue = Queue(
             database,

@@ -92,7 +92,8 @@ COMMANDS: Final = (
         confirm_restore,
         _restore_arguments,
         details="A restored node signs nothing in a context graph until it has compared it with its members, since it\n"
-        "might use a version number twice. Where one of them comes no more, or nothing was lost, this ends the wait.",
+        "might use a version number twice. Where one of them comes no more, or nothing was lost, this ends the wait.\n"
+        "Let it compare with all who still come first. After this its owner can remove who comes no more.",
     ),
     Command(
         "compact",

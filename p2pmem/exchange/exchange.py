@@ -82,14 +82,14 @@ class Exchange:
         met: Callable[[GraphId, Address, PeerId, str], Awaitable[None]],
         penalise: Callable[[PeerId, RefusedError], None],
         part: Callable[[PeerId, float], Awaitable[None]],
-        compared: Callable[[Collection[Address], list[Comparison]], None],
+        compared: Callable[[Collection[Address], Collection[Address], list[Comparison]], None],
         open_topics: OpenTopics,
         limits: PeerLimits,
     ) -> None:
         """`announce` gives the addresses that others may dial us at; `raw` the bytes of an item in the set; `met` is
         told where a peer of a member was met, to remember it beyond this run; `part` ends the connection to a peer,
-        and keeps it ended for some seconds; `compared` is told of each comparison with a node, and which members it
-        is."""
+        and keeps it ended for some seconds; `compared` is told of each comparison with a node: which agents speak
+        through it, and which members it is."""
         self._network, self._sessions, self._holdings, self._raw = network, sessions, holdings, raw
         self._clock, self._chance, self._limits = clock, chance, limits
         self._penalise, self._told = penalise, compared
@@ -406,7 +406,7 @@ class Exchange:
         graphs = frozenset(GraphId(state.graph) for state in states)
         same = [Comparison(GraphId(state.graph), True, state.count, state.count, 0) for state in states]
         self._compared.note(peer, same, self._clock.now_ms())
-        self._told(self._sessions.names_of(session.speakers, peer), same)
+        self._tell(session, same)
         if any(self._holdings.wanted_attachments(graph) for graph in graphs):
             return
         if self._sessions.graphs_of(session) <= graphs:
@@ -468,8 +468,12 @@ class Exchange:
             log.info("sync.failed", extra={"peer": session.peer, "why": str(error)})
             return []
         self._compared_with(session.peer, results)
-        self._told(self._sessions.names_of(session.speakers, session.peer), results)
+        self._tell(session, results)
         return results
+
+    def _tell(self, session: Session, results: list[Comparison]) -> None:
+        agents = frozenset(it.agent for it in session.speakers.speakers)
+        self._told(agents, self._sessions.names_of(session.speakers, session.peer), results)
 
     def _compared_with(self, peer: PeerId, results: list[Comparison]) -> None:
         self._compared.note(peer, results, self._clock.now_ms())

@@ -8,7 +8,8 @@ from p2pmem_jobs import Clock
 from p2pmem_protocol import cbor
 from p2pmem_protocol.cbor import Value
 from p2pmem_protocol.credential import Carry, SignedActFor, SignedCarry
-from p2pmem_protocol.errors import MisuseError
+from p2pmem_protocol.errors import MisuseError, RefusedError
+from p2pmem_protocol.keys import check_signed_by
 from p2pmem_protocol.limits import DAY_MS
 from p2pmem_protocol.names import Address, NetworkId
 
@@ -46,8 +47,17 @@ class OwnPapers:
         papers = cls(keyring, ledger.network, peer, ledger.clock, int(stored or 1))
         for value in _stored(ledger, _CARRIED_SETTING):
             carried = SignedCarry.from_value(value, ledger.network, peer)
-            papers._carried[carried.carry.agent] = carried
+            if _is_for_this_peer(carried):
+                papers._carried[carried.carry.agent] = carried
         return papers
+
+    def agents(self) -> tuple[Address, ...]:
+        """Those whose words this peer carries now: by their keys, or by a credential that their wallets signed."""
+        return (*self._keyring.addresses, *(it.carry.agent for it in self._carries()))
+
+    def _carries(self) -> list[SignedCarry]:
+        now_ms = self._clock.now_ms()
+        return [it for it in self._carried.values() if it.carry.until_ms > now_ms]
 
     def credentials(self) -> tuple[SignedCarry, ...]:
         now_ms = self._clock.now_ms()
@@ -56,8 +66,7 @@ class OwnPapers:
             if made is None or not 0 < made.carry.until_ms - now_ms - RENEWED_BEFORE_MS <= LIFE_MS:
                 carry = Carry(self._network, agent, self.peer, self.serial, now_ms + LIFE_MS)
                 self._made[agent] = carry.sign(key)
-        carried = [it for it in self._carried.values() if it.carry.until_ms > now_ms]
-        return (*(self._made[agent] for agent in self._keyring.keys), *carried)
+        return (*(self._made[agent] for agent in self._keyring.keys), *self._carries())
 
     async def keep(self, ledger: Ledger, carried: SignedCarry) -> None:
         """From now on say that this peer carries the words of an agent whose key is elsewhere."""
@@ -73,6 +82,15 @@ class OwnPapers:
     def act_for(self, *delegations: SignedActFor) -> None:
         """From now on show these delegations of principals."""
         self._acting = delegations
+
+
+def _is_for_this_peer(carried: SignedCarry) -> bool:
+    """One of another day's `peer.key` is of no use to anybody."""
+    try:
+        check_signed_by(carried.carry.agent, carried.carry.digest, carried.signature)
+    except RefusedError:
+        return False
+    return True
 
 
 def _stored(ledger: Ledger, setting: str) -> list[Value]:

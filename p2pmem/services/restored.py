@@ -13,14 +13,20 @@ such a graph everybody who is there hears of everything within a minute.
     marked   --whole rounds with all members; or `p2pmem restore confirm`--> as any other
 
 The mark goes on disk first, and then in memory: killed in between, or stopped before all were met, the node compares
-with all once more. A graph whose only member is here is free at once, since there is nobody to compare with.
+with all once more.
+
+A member who speaks through this node alone has no other node that could have heard what is lost: there is nobody to
+compare with, and a graph of such members only is free at once. Those are the agents whose keys are here, and those with
+a wallet outside that signed that this peer carries their words. Nobody can prove that he has no second node; so each
+agent that ever spoke through another peer, of which a comparison ended with this node, is noted for good and waited for
+as any other member is. A second node that this one never met before the copy was made is not waited for.
 """
 
 from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 import trio
@@ -38,6 +44,7 @@ log = logging.getLogger(__name__)
 
 _DEALT_WITH: Final = "restores-dealt-with"
 _MARKED: Final = "restored-graphs"
+_ELSEWHERE: Final = "agents-elsewhere"
 MARKED_POINT: Final = "restored/compared"
 """The crash point between the last round and the end of the mark."""
 
@@ -45,24 +52,28 @@ MARKED_POINT: Final = "restored/compared"
 class Restored:
     """The graphs in which a restored node has not compared yet. `run` it in the node's nursery."""
 
-    def __init__(self, ledger: Ledger, own: Collection[Address], limits: PeerLimits, marked: Iterable[GraphId]) -> None:
-        self._ledger, self._own, self._limits = ledger, own, limits
-        self._marked = set(marked)
+    def __init__(self, ledger: Ledger, here: Callable[[], Collection[Address]], limits: PeerLimits) -> None:
+        """`here`: the agents that speak through this node."""
+        self._ledger, self._here, self._limits = ledger, here, limits
+        self._marked = {GraphId(it) for it in self._stored(_MARKED)}
+        self._elsewhere = {Address(it) for it in self._stored(_ELSEWHERE)}
+        """Of those that speak here, who spoke through another peer too."""
         self._met: dict[GraphId, set[Address]] = {}
         self._compared: set[GraphId] = set()
-        self._has_compared = trio.Event()
+        self._is_news = trio.Event()
+        """A mark is to end, or somebody is to be noted."""
 
     @classmethod
-    async def open(cls, ledger: Ledger, own: Collection[Address], limits: PeerLimits) -> Restored:
-        """What is marked; after a restore every graph with a member other than `own` is. Errors: the disk's."""
-        marked = {GraphId(bytes.fromhex(word)) for word in (ledger.get_setting(_MARKED) or "").split()}
+    async def open(cls, ledger: Ledger, here: Callable[[], Collection[Address]], limits: PeerLimits) -> Restored:
+        """What is marked; after a restore every graph is in which another node may speak. Errors: the disk's."""
+        restored = cls(ledger, here, limits)
         restores = ledger.database.restores
-        restored = cls(ledger, own, limits, marked)
         if restores != int(ledger.get_setting(_DEALT_WITH) or 0):
-            marked |= {it.id for it in ledger.graphs.values() if it.head is None or restored._others(it)}
-            await restored._write(marked, "put back", restores)
-            log.warning("restored", extra={"graphs": len(marked)})
-        return cls(ledger, own, limits, marked)
+            marked = {it.id for it in ledger.graphs.values() if it.head is None or restored._others(it)}
+            await restored._write(restored._marked | marked, "put back", restores)
+            restored._marked |= marked
+            log.warning("restored", extra={"graphs": len(restored._marked)})
+        return restored
 
     def waits(self, graph: GraphId) -> bool:
         """Whether nothing may be signed in a graph yet."""
@@ -76,27 +87,38 @@ class Restored:
     def not_met(self, graph: LedgerGraph) -> tuple[str, ...]:
         """Other members with whose nodes no whole round has ended yet, by label or address; none where enough have."""
         others, met = self._others(graph), self._met.get(graph.id, set())
-        missing = tuple(it.label or str(it.address) for it in others if it.address not in met)
+        missing = tuple(self._named(it) for it in others if it.address not in met)
         is_crowd = not is_small(self._limits, len(others) + 1)
         return () if is_crowd and len(others) - len(missing) >= self._limits.members_dialled else missing
 
-    def compared(self, names: Collection[Address], found: Iterable[Comparison]) -> None:
-        """Comparisons have ended with a node that is one of these members; those that found no trouble were whole."""
+    def compared(self, agents: Collection[Address], names: Collection[Address], found: Iterable[Comparison]) -> None:
+        """Comparisons have ended with a node through which these agents speak, and which is one of the members `names`,
+        them or for whom they act; those that found no trouble were whole."""
+        elsewhere = {it for it in self._here() if it in agents} - self._elsewhere
+        if elsewhere:
+            self._elsewhere |= elsewhere
+            self._is_news.set()
         for graph_id in {it.graph for it in found if not it.trouble} & self._marked:
             self._met.setdefault(graph_id, set()).update(names)
             graph = self._ledger.graphs.get(graph_id)
             if graph is not None and not self.not_met(graph):
                 self._compared.add(graph_id)
-                self._has_compared.set()
+                self._is_news.set()
 
     async def run(self) -> None:
-        """End the marks of graphs that were compared, until cancelled. A disk that refuses is asked again."""
+        """Note who speaks elsewhere and end the marks of graphs that were compared, until cancelled. A disk that
+        refuses is asked again."""
+        noted = set(self._elsewhere)
         while True:
-            await self._has_compared.wait()
-            self._has_compared = trio.Event()
+            await self._is_news.wait()
+            self._is_news = trio.Event()
+            if noted != self._elsewhere:
+                noted = set(self._elsewhere)
+                await self._write_elsewhere(noted)
             done, self._compared = self._compared, set()
-            self._ledger.database.crash_point(MARKED_POINT)
-            await self._end(done, "compared with all members")
+            if done:
+                self._ledger.database.crash_point(MARKED_POINT)
+                await self._end(done, "compared with all members")
 
     async def confirm(self, graphs: Iterable[GraphId]) -> None:
         """The operator says that nothing was said in these graphs which the ledger does not hold. Errors: the disk's;
@@ -107,7 +129,12 @@ class Restored:
     def _others(self, graph: LedgerGraph) -> tuple[Member, ...]:
         """Who else may hold what was said in a graph, by the roster that counts here now."""
         members = graph.head.body.members if graph.head is not None else ()
-        return tuple(it for it in members if it.address not in self._own)
+        own = set(self._here()) - self._elsewhere
+        return tuple(it for it in members if it.address not in own)
+
+    def _named(self, member: Member) -> str:
+        name = member.label or str(member.address)
+        return f"another node of {name}" if member.address in self._elsewhere else name
 
     async def _end(self, done: set[GraphId], why: str) -> None:
         done &= self._marked
@@ -131,3 +158,12 @@ class Restored:
             audit.append(connection, now_ms, "restore", payload, ledger.random_bytes)
 
         await ledger.database.write(write, owed=True)
+
+    async def _write_elsewhere(self, agents: Collection[Address]) -> None:
+        value = " ".join(sorted(it.hex() for it in agents))
+        await self._ledger.database.write(
+            lambda connection: self._ledger.write_setting(connection, _ELSEWHERE, value), owed=True
+        )
+
+    def _stored(self, setting: str) -> list[bytes]:
+        return [bytes.fromhex(word) for word in (self._ledger.get_setting(setting) or "").split()]

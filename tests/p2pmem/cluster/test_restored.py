@@ -15,11 +15,12 @@ from p2pmem_protocol.errors import MisuseError, OutsideError
 from p2pmem_protocol.limits import HOUR_MS
 from p2pmem_protocol.view import asset_view
 
-from p2pmem.face import MemberChange, RestoreView
+from p2pmem.face import MemberChange, NewMember, RestoreView
 from p2pmem.ledger import audit
 from p2pmem.net.limits import PeerLimits
 from p2pmem.services.may_sign import SigningWaitsError
 from p2pmem.services.restored import MARKED_POINT
+from tests.p2pmem.trust.test_wallets import Wallet
 
 FIRST, SECOND, THIRD = (f"ex:a ex:b ex:{it} ." for it in ("one", "two", "three"))
 
@@ -58,6 +59,10 @@ async def restored_alone(cluster: Cluster, *, by_file: bool = False) -> tuple[Cl
 
 async def compared(node: ClusterNode) -> None:
     await node.inside.ledger.until(lambda: not node.inside.services.restored.graphs())
+
+
+def not_met(node: ClusterNode) -> set[str]:
+    return set(node.inside.services.restored.not_met(node.graph))
 
 
 def numbers(node: ClusterNode) -> list[int]:
@@ -190,6 +195,84 @@ async def test_a_graph_without_other_members_is_free_at_once(cluster: Cluster) -
     copy.replace(ledger_of(ada))
     await cluster.restart(ada)
     assert (await ada.share(SECOND, name="n")).version == 2
+
+
+async def put_back(cluster: Cluster, node: ClusterNode, *others: ClusterNode) -> None:
+    """A node shares version 2 since its copy, which `others` have, and starts alone from the copy."""
+    copy = ledger_of(node).with_name("copy.sqlite")
+    await node.face.back_up(str(copy))
+    await lost_share(cluster, node, *others)
+    copy.replace(ledger_of(node))
+    await cluster.restart(node)
+
+
+@pytest.mark.cluster(n=2)
+async def test_a_wallet_that_speaks_here_alone_has_no_node_to_wait_for(cluster: Cluster) -> None:
+    ada, bo = cluster.nodes
+    wanda = Wallet("wanda")
+    member = NewMember(wanda.address, ("writer",), "wanda")
+    await ada.face.change_members(cluster.graph, MemberChange(set=(member,)))
+    await ada.face.add_agent(wanda.address, label="wanda")
+    await put_back(cluster, ada, bo)
+    assert not_met(ada) == {"bo", "wanda"}
+    await cluster.restart(bo)
+    await cluster.advance(minutes=20)
+    with pytest.raises(SigningWaitsError, match="with wanda yet"):  # who may speak anywhere
+        await ada.share(THIRD, name="n")
+    await ada.face.confirm_restore(None)
+    await wanda.does(ada, "carry")
+    await put_back(cluster, ada, bo)
+    assert not_met(ada) == {"bo"}
+    await cluster.restart(bo)
+    await compared(ada)
+    await cluster.settled()
+
+
+@pytest.mark.cluster(n=2)
+async def test_a_wallet_that_was_met_at_another_node_too_is_waited_for(cluster: Cluster) -> None:
+    ada, bo = cluster.nodes
+    wanda = Wallet("wanda")
+    member = NewMember(wanda.address, ("writer",), "wanda")
+    await ada.face.change_members(cluster.graph, MemberChange(set=(member,)))
+    await cluster.settled()
+    for node in (ada, bo):
+        await node.face.add_agent(wanda.address, label="wanda")
+        await wanda.does(node, "carry")
+    await cluster.restart(bo)
+    await cluster.advance(minutes=5)
+    await put_back(cluster, ada, bo)
+    assert not_met(ada) == {"bo", "another node of wanda"}
+    await cluster.restart(bo)
+    await compared(ada)
+    await cluster.settled()
+
+
+@pytest.mark.cluster(n=1)
+async def test_another_node_of_the_same_agent_is_waited_for_once_it_was_met(cluster: Cluster) -> None:
+    (ada,) = cluster.nodes
+    twin = await cluster.twin(ada, "ada2")
+    await ada.share(FIRST, name="n")
+    await cluster.settled()
+    await put_back(cluster, ada, twin)
+    with pytest.raises(SigningWaitsError, match=r"with another node of .* yet"):
+        await ada.share(THIRD, name="n")
+    await cluster.restart(twin)
+    await compared(ada)
+    assert (await ada.share(THIRD, name="n")).version == 3
+    await cluster.settled()
+
+
+@pytest.mark.cluster(n=2)
+async def test_who_only_acts_for_an_agent_of_this_node_is_no_other_node_of_it(cluster: Cluster) -> None:
+    ada, bo = cluster.nodes
+    restored = ada.inside.services.restored
+    restored.compared({bo.address}, {bo.address, ada.address}, [])
+    await cluster.advance(minutes=1)
+    await put_back(cluster, ada, bo)
+    assert not_met(ada) == {"bo"}
+    await cluster.restart(bo)
+    await compared(ada)
+    await cluster.settled()
 
 
 @pytest.mark.cluster(n=1)
