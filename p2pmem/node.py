@@ -139,6 +139,10 @@ class Places:
         """What takes room for good."""
         return tuple(place for place in (self.ledger, self.store, self.text) if place is not None)
 
+    @property
+    def all(self) -> tuple[Path, ...]:
+        return (*self.measured, *([self.snapshots] if self.snapshots is not None else []))
+
     @classmethod
     def of(cls, home: Home) -> Places:
         return cls(home.ledger_file, home.store_dir, home.text_file, home.snapshots_dir)
@@ -229,7 +233,8 @@ async def open_node(
         now_ms = built.clock_watch.certain_ms
         projector = Projector(ledger, store, text, keyring, now_ms=now_ms, gathers_s=at.projection_gathers_s)
         compacting = Compacting(ledger, built.keeper, projector, queries, at.blocking, places.measured)
-        built.build(store, queries, projector, Recalling(ledger, text, built.showing), compacting)
+        recalling, backups = Recalling(ledger, text, built.showing), BackingUp(ledger, places.all)
+        built.build(store, queries, projector, recalling, compacting, backups)
         nursery = await stack.enter_async_context(_nursery())
         stack.callback(database.let_go)  # what the nursery runs may wait for a disk that has no room
         await built.start(nursery)
@@ -438,6 +443,7 @@ class _Built:
         projector: Projector,
         recalling: Recalling,
         compacting: Compacting,
+        backups: BackingUp,
     ) -> None:
         """Put together what users call."""
         services = Services(
@@ -458,7 +464,7 @@ class _Built:
             keeper=self.keeper,
             clock_watch=self.clock_watch,
             restored=self._restored,
-            backups=BackingUp(self._ledger),
+            backups=backups,
             disk=self._disk,
             lifetimes=self._lifetimes,
             compacting=compacting,

@@ -454,7 +454,8 @@ class Database:
 
         It is the file as it is now, read in a worker thread, in steps: writes go on meanwhile.
 
-        Errors: `MisuseError` when `to` exists; `DiskError`, and then nothing of it is left.
+        Errors: `MisuseError` when `to` exists, also by then, or has a name that SQLite keeps for itself (`-journal`,
+        `-wal`, `-shm`); `DiskError`. Then nothing of it is left.
         Cancellation: between two steps; nothing of it is left.
         """
         await self._read_apart(lambda connection, cancelled: self._files.back_up(connection, to, cancelled))

@@ -38,6 +38,8 @@ APPLICATION_ID = 0x70326A62  # "p2jb": tells our files from those of others
 
 _LOG_BEGUN = "log_begun"  # the fact that says with which generation the log was empty
 _GENERATION_MAX = 2**53  # nobody opens a file that often: a lock file that says more is damaged
+_BESIDE = ("-journal", "-wal", "-shm")  # how SQLite calls what it keeps beside a database
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 _BUSY_MS = 5_000
 _PAGES_A_STEP = 1_024  # of 4 KiB: some milliseconds
 _INSTRUCTIONS_BETWEEN_LOOKS = 20_000  # of SQLite's machine; about a millisecond
@@ -196,17 +198,19 @@ class Files:
         between two steps, and ends it."""
         if os.path.lexists(to):  # a link that leads nowhere is somebody's too
             raise MisuseError(f"{to} exists already; a backup goes to a new file")
-        if self.path is not None and Path(os.path.realpath(to)) == self.path.with_name(self.path.name + "-journal"):
-            raise MisuseError(f"SQLite would take {to} for a journal of {self.path}; choose another name")
+        if to.name.endswith(_BESIDE):
+            raise MisuseError(f"SQLite would take {to} for a part of the database beside it; choose another name")
         part = to.with_name(f".{to.name}.{os.getpid()}.part")
         try:
             self.read_with(connection, lambda snapshot: self._copy(snapshot, part, cancelled))
-            os.rename(part, to)
+            _name(part, to)
             folder = os.open(to.parent, os.O_RDONLY)
             try:
                 os.fsync(folder)
             finally:
                 os.close(folder)
+        except FileExistsError:
+            raise MisuseError(f"{to} exists by now, and is not the backup, which went nowhere") from None
         except OSError as error:
             raise DiskError(f"the backup {to} was not written: {error}") from error
         except sqlite3.OperationalError as error:
@@ -241,6 +245,19 @@ class Files:
         # After the connections: as long as they are open, closing any descriptor of the file would take SQLite's locks.
         while self._lock_fds:
             os.close(self._lock_fds.pop())
+
+
+def _name(part: Path, to: Path) -> None:
+    """Give a whole file its name, which nobody else has taken meanwhile: raises `FileExistsError`."""
+    try:
+        os.link(part, to)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        # Such a file system has no names to add. An empty file, made by nobody else, keeps the name for a moment.
+        os.close(os.open(to, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        os.rename(part, to)
+    part.unlink(missing_ok=True)  # before the folder is synced: a file with two names is refused when it is opened
 
 
 def open_files(path: Path | None, slow_readers: int, wal_bytes: int) -> Files:

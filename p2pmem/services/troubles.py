@@ -112,8 +112,8 @@ class Troubles:
             or_off = ", or this node was off for so long," if clock.jumped_ms > AWAY_MS_MAX else ""
             yield (
                 f"the wall clock jumped by {clock.jumped_ms / 1000:+.0f} s{or_off} and is in doubt ({agree}): nothing "
-                "that has ended is let go, and queries that would find it are refused. If the clock is wrong, set it "
-                "right, and do not start the node again before; if it is right, say so: `p2pmem clock confirm`"
+                "that has ended is let go, queries that would find it are refused, and nothing is signed that bears a "
+                "time. If the clock is wrong, set it right; if it is right, say so: `p2pmem clock confirm`"
             )
 
     def _of_disk(self) -> Iterator[str]:

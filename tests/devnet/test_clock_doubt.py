@@ -82,6 +82,7 @@ async def test_one_member_alone_confirms_no_clock_and_the_operator_does(cluster:
     status = await bo.face.status()
     assert status.clock == ClockView(True, 420_000, members=1, agreeing=1)
     (warning,) = (it for it in status.warnings if "in doubt" in it)
+    assert "nothing is signed that bears a time. If the clock is wrong, set it right; if" in warning, "or start again"
     assert "jumped by +420 s" in warning
     assert "1 of 1 connected member agree" in warning
     assert "p2pmem clock confirm" in warning

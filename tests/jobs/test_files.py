@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -354,7 +355,7 @@ async def test_a_backup_that_does_not_fit_leaves_nothing_behind(
         await database.migrate("notes", NOTES)
         with pytest.raises(DiskError, match="was not written"):
             await database.back_up(tmp_path / "no" / "copy.db")
-        monkeypatch.setattr("p2pmem_jobs.files.os.rename", refuse)
+        monkeypatch.setattr("p2pmem_jobs.files.os.link", refuse)
         with pytest.raises(DiskError, match="no space left"):
             await database.back_up(tmp_path / "copy.db")
         monkeypatch.undo()
@@ -380,11 +381,44 @@ async def test_a_backup_takes_no_name_that_is_a_link_or_that_sqlite_reads_beside
     link.symlink_to(tmp_path / "nowhere")
     folder.symlink_to(tmp_path)
     async with open_database(name, blocking=InlineBlocking()) as database:
-        for to in (link, tmp_path / "notes.db-journal", folder / "notes.db-journal"):
-            with pytest.raises(MisuseError):
+        for to in (link, folder / "notes.db", folder / "notes.db.lock"):
+            with pytest.raises(MisuseError, match="exists already"):
                 await database.back_up(to)
+        for name in ("notes.db-journal", "folder/notes.db-journal", "other.db-wal", "other.db-shm"):
+            with pytest.raises(MisuseError, match="SQLite would take"):
+                await database.back_up(tmp_path / name)
     assert link.is_symlink()
-    assert not (tmp_path / "notes.db-journal").exists()
+    assert not [name for name in os.listdir(tmp_path) if "-" in name]
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+async def test_a_file_that_appears_while_a_backup_is_made_is_not_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
+) -> None:
+    copy, to = Files._copy, tmp_path / "copy.db"
+
+    def meanwhile(*args: Any) -> None:
+        copy(*args)
+        to.write_text("of somebody else")
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, "no links here")
+
+    if not has_links:
+        monkeypatch.setattr("p2pmem_jobs.files.os.link", refuse)
+    async with open_database(tmp_path / "a.db", blocking=InlineBlocking()) as database:
+        await database.migrate("notes", NOTES)
+        await database.write(add("kept"))
+        with monkeypatch.context() as patch:
+            patch.setattr(Files, "_copy", meanwhile)
+            with pytest.raises(MisuseError, match="exists by now"):
+                await database.back_up(to)
+        assert to.read_text() == "of somebody else"
+        assert [it for it in os.listdir(tmp_path) if "copy" in it] == ["copy.db"]
+        await database.back_up(tmp_path / "other.db")
+    async with open_database(tmp_path / "other.db", blocking=InlineBlocking()) as copied:
+        assert copied.read(texts) == ["kept"]
+    assert not [it for it in os.listdir(tmp_path) if it.endswith(".part")]
 
 
 async def test_writes_go_on_while_a_backup_is_made_which_is_of_one_moment(

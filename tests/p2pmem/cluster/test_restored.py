@@ -292,6 +292,33 @@ async def test_a_backup_overwrites_nothing_and_only_its_owner_reads_it(cluster: 
     assert os.listdir(tmp_path) == ["copy.sqlite"]
 
 
+@pytest.mark.cluster(n=1, keep_projections=True)
+async def test_a_backup_goes_nowhere_where_a_node_keeps_its_own(cluster: Cluster, tmp_path: Path) -> None:
+    (ada,) = cluster.nodes
+    places = ada.disk.places()
+    assert places.ledger is not None
+    assert places.text is not None
+    assert places.store is not None
+    folder, link, hard = tmp_path / "folder", tmp_path / "link", places.ledger.with_name("hard")
+    folder.symlink_to(places.ledger.parent)
+    link.symlink_to(places.text)
+    os.link(places.text, hard)
+    before = sorted(os.listdir(places.ledger.parent)), sorted(os.listdir(places.store))
+    for database in ("ledger.sqlite", "text.sqlite"):
+        for end in ("", "-wal", "-shm", "-journal"):
+            with pytest.raises((MisuseError, JobsMisuseError)):
+                await ada.face.back_up(str(folder / f"{database}{end}"))
+    for own in (link, hard, folder / "ledger.sqlite.lock", folder / "store" / ".." / "text.sqlite"):
+        with pytest.raises((MisuseError, JobsMisuseError)):
+            await ada.face.back_up(str(own))
+    for inside in (places.store, folder / "store"):
+        with pytest.raises(MisuseError, match="come and go"):
+            await ada.face.back_up(str(inside / "copy.sqlite"))
+    assert (sorted(os.listdir(places.ledger.parent)), sorted(os.listdir(places.store))) == before
+    await ada.face.back_up(str(folder / "copy.sqlite"))
+    assert places.ledger.with_name("copy.sqlite").is_file()
+
+
 @pytest.mark.cluster(n=2)
 async def test_who_asks_a_restored_owner_to_be_let_in_waits_too_and_uses_no_invite_up(cluster: Cluster) -> None:
     ada, bo = await restored_alone(cluster)
