@@ -23,6 +23,7 @@ from p2pmem.ledger.drafts import Draft, OwnVersion
 from p2pmem.ledger.graph import LedgerGraph
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.ledger.lifecycle import Transition
+from p2pmem.services.certifying import sealed_by_author
 from p2pmem.services.signing import Previous, Signing
 
 
@@ -231,7 +232,7 @@ class Drafting:
         content = await self._checked(draft.content)
         follows = self._follows(graph, key, content, draft.subgraph)
         seal = draft.seal or self._sealed(graph, key, follows, content, draft.subgraph)
-        return Ready(self._own_of(graph, key, seal, content), content, draft)
+        return Ready(self._own_of(graph, key, seal, content.hash), content, draft)
 
     def _follows(self, graph: LedgerGraph, key: AssetKey, content: Content, subgraph: str) -> Previous:
         """What a draft follows when it is sealed to go out: mostly the newest version that is known.
@@ -257,8 +258,10 @@ class Drafting:
         return await self.ready(graph, key)
 
     async def ready_again(self, graph: LedgerGraph, key: AssetKey) -> Ready:
-        """The newest sealed version that went before, whatever is drafted since. Raises `NoSuchDraftError`."""
+        """The newest sealed version that went before, whatever is drafted since: from here, from another node of the
+        agent, or from here before the node was put back from a copy. Raises `NoSuchDraftError`."""
         own = self.latest_own(graph.id, key)
+        own = self._let_go_elsewhere(graph, key, own) or own
         data = self._ledger.sealed_here(own.content_hash) if own else None
         if own is None or data is None:
             raise NoSuchDraftError(
@@ -266,6 +269,17 @@ class Drafting:
                 f"`p2pmem draft {key.name} FILE` begins a draft"
             )
         return Ready(own, await self._checked(data), None)
+
+    def _let_go_elsewhere(self, graph: LedgerGraph, key: AssetKey, own: OwnVersion | None) -> OwnVersion | None:
+        """The newest version in the set, where it is newer than what this node knows to have let go, and held."""
+        versions = asset_view(graph.set, key, self._ledger.clock.now_ms()).versions
+        newest = next((it for it in versions if not it.conflict), None)
+        if newest is None or newest.content_hash not in graph.held:
+            return None
+        if own is not None and newest.key.version <= own.version:
+            return None
+        seal = sealed_by_author(self._ledger, graph, newest.key)
+        return self._own_of(graph, key, seal, newest.content_hash)
 
     def ready_new(self, graph: LedgerGraph, key: AssetKey, content: Content, subgraph: str) -> Ready:
         """New content sealed as the next version of an asset, in memory as by `ready`.
@@ -282,17 +296,17 @@ class Drafting:
         if draft is not None:
             raise DraftExistsError(f"there is a draft {key.name!r} already: share that, or discard it first")
         seal = self._sealed(graph, key, self._newest(graph, key, own), content, subgraph)
-        return Ready(self._own_of(graph, key, seal, content), content, None)
+        return Ready(self._own_of(graph, key, seal, content.hash), content, None)
 
     def _sealed(
         self, graph: LedgerGraph, key: AssetKey, previous: Previous, content: Content, subgraph: str
     ) -> SignedSeal:
         return self._signing.sign_seal(self._signing.seal(graph, key.author, key.name, subgraph, content, previous))
 
-    def _own_of(self, graph: LedgerGraph, key: AssetKey, seal: SignedSeal, content: Content) -> OwnVersion:
+    def _own_of(self, graph: LedgerGraph, key: AssetKey, seal: SignedSeal, content_hash: bytes) -> OwnVersion:
         it = seal.seal
         now_ms = self._ledger.clock.now_ms()
-        return OwnVersion(graph.id, key.author, key.name, it.version, it.root, seal, content.hash, now_ms)
+        return OwnVersion(graph.id, key.author, key.name, it.version, it.root, seal, content_hash, now_ms)
 
     async def _checked(self, data: bytes) -> Content:
         if len(data) <= CHECKED_HERE_BYTES:

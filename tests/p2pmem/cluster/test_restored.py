@@ -331,3 +331,32 @@ async def test_who_asks_a_restored_owner_to_be_let_in_waits_too_and_uses_no_invi
     await cyd.face.join(invite, label="cyd")
     await cluster.settled()
     assert ada.graph.is_member(cyd.address)
+
+
+@pytest.mark.cluster(n=2)
+async def test_a_version_that_members_gave_back_is_renewed_and_published_as_one_s_own(cluster: Cluster) -> None:
+    ada, bo = await restored_alone(cluster)
+    await cluster.restart(bo)
+    await compared(ada)
+    await cluster.settled()
+    until_ms = (await ada.face.version(cluster.graph, "n")).expires_ms
+    await cluster.advance(hours=1)
+    assert (await ada.share(name="n")).version == 2
+    assert (await ada.face.version(cluster.graph, "n")).expires_ms >= until_ms + HOUR_MS
+    assert (await ada.publish("n@2")).version == 2
+    await cluster.settled()
+    assert numbers(ada) == numbers(bo) == [1, 2]
+
+
+@pytest.mark.cluster(n=2)
+async def test_a_version_that_members_gave_back_is_renewed_by_itself(cluster: Cluster) -> None:
+    ada, bo = await restored_alone(cluster)
+    ada.inside.services.lifetimes.renews = True
+    await cluster.restart(bo)
+    await compared(ada)
+    await cluster.settled()
+    await cluster.advance(days=6)
+    assert ada.inside.services.lifetimes.renewed == 1
+    await cluster.advance(days=2)
+    await cluster.settled()
+    assert numbers(ada) == numbers(bo) == [2]
