@@ -11,7 +11,7 @@ from p2pmem_protocol.content import Content, check_canonical, content_of_lines, 
 from p2pmem_protocol.errors import MisuseError, RefusedError
 from p2pmem_protocol.names import Address, AssetKey, GraphId, check_name, check_subgraph
 from p2pmem_protocol.seal import Seal, SignedSeal
-from p2pmem_protocol.view import asset_view
+from p2pmem_protocol.view import VersionView, asset_view
 
 from p2pmem.exchange.holdings import SELF
 from p2pmem.face import NotFoundError
@@ -168,14 +168,14 @@ class Drafting:
 
     def previous(self, graph: LedgerGraph, key: AssetKey) -> Previous:
         """The newest version that this node knows of: its own, or one that another node of the agent let go."""
-        return self._newest(graph, key, self.latest_own(graph.id, key))
+        own = self.latest_own(graph.id, key)
+        return _newest(self._newer(graph, key, own), own)
 
-    def _newest(self, graph: LedgerGraph, key: AssetKey, own: OwnVersion | None) -> Previous:
-        found = Previous(own.version, own.root) if own else Previous()
-        for version in asset_view(graph.set, key, self._ledger.clock.now_ms()).versions:
-            if version.key.version > found.version:
-                found = Previous(version.key.version, version.key.root)
-        return found
+    def _newer(self, graph: LedgerGraph, key: AssetKey, own: OwnVersion | None) -> list[VersionView]:
+        """Versions in the set that are newer than what this node knows to have let go, highest first."""
+        number = own.version if own else 0
+        versions = asset_view(graph.set, key, self._ledger.clock.now_ms()).versions
+        return [it for it in versions if it.key.version > number]
 
     async def seal(self, graph: LedgerGraph, key: AssetKey) -> Draft:
         """Seal a draft as it stands. Sealed, unchanged and still the next version: the same seal again."""
@@ -230,25 +230,25 @@ class Drafting:
                 f"the draft {key.name!r} was edited after it was sealed; seal it again with `p2pmem seal`"
             )
         content = await self._checked(draft.content)
-        follows = self._follows(graph, key, content, draft.subgraph)
+        follows = self._follows(graph, key, content, draft.subgraph, self.latest_own(graph.id, key))
         seal = draft.seal or self._sealed(graph, key, follows, content, draft.subgraph)
         return Ready(self._own_of(graph, key, seal, content.hash), content, draft)
 
-    def _follows(self, graph: LedgerGraph, key: AssetKey, content: Content, subgraph: str) -> Previous:
-        """What a draft follows when it is sealed to go out: mostly the newest version that is known.
+    def _follows(
+        self, graph: LedgerGraph, key: AssetKey, content: Content, subgraph: str, own: OwnVersion | None
+    ) -> Previous:
+        """What content follows when it is sealed to go out: mostly the newest version that is known.
 
-        A version that says the same, and that this node does not know to have let go, is what became of the draft: it
-        went out before the node was put back from a copy, or from another node of the agent. It is not let go twice, as
-        two versions: the draft follows what that one follows, and a seal of it is the same seal again. Was it retracted
-        since, so it stays: who wants it back seals it by hand, and that is the next version.
+        A version that says the same, and that this node does not know to have let go, is what became of it: it went out
+        before the node was put back from a copy, or from another node of the agent. It is not let go twice, as two
+        versions: the content follows what that one follows, and a seal of it is the same seal again. Was it retracted
+        since, so it stays: who wants it back seals a draft by hand, and that is the next version.
         """
-        own = self.latest_own(graph.id, key)
-        for version in asset_view(graph.set, key, self._ledger.clock.now_ms()).versions:
-            if own is not None and version.key.version <= own.version:
-                break
+        newer = self._newer(graph, key, own)
+        for version in newer:
             if (version.key.root, version.subgraph) == (content.root, subgraph) and not version.conflict:
                 return Previous(version.key.version - 1, version.previous)
-        return self._newest(graph, key, own)
+        return _newest(newer, own)
 
     async def ready_sealed(self, graph: LedgerGraph, key: AssetKey) -> Ready:
         """The same for an agent whose key is elsewhere: a draft must be sealed already."""
@@ -272,11 +272,8 @@ class Drafting:
 
     def _let_go_elsewhere(self, graph: LedgerGraph, key: AssetKey, own: OwnVersion | None) -> OwnVersion | None:
         """The newest version in the set, where it is newer than what this node knows to have let go, and held."""
-        versions = asset_view(graph.set, key, self._ledger.clock.now_ms()).versions
-        newest = next((it for it in versions if not it.conflict), None)
+        newest = next((it for it in self._newer(graph, key, own) if not it.conflict), None)
         if newest is None or newest.content_hash not in graph.held:
-            return None
-        if own is not None and newest.key.version <= own.version:
             return None
         seal = sealed_by_author(self._ledger, graph, newest.key)
         return self._own_of(graph, key, seal, newest.content_hash)
@@ -295,7 +292,7 @@ class Drafting:
         )
         if draft is not None:
             raise DraftExistsError(f"there is a draft {key.name!r} already: share that, or discard it first")
-        seal = self._sealed(graph, key, self._newest(graph, key, own), content, subgraph)
+        seal = self._sealed(graph, key, self._follows(graph, key, content, subgraph, own), content, subgraph)
         return Ready(self._own_of(graph, key, seal, content.hash), content, None)
 
     def _sealed(
@@ -327,6 +324,12 @@ class Drafting:
         batch.step(graph.id, key, version, Transition.DISCARD)
         batch.event(graph.id, "discarded", [key])
         await self._ledger.commit(batch, lambda connection: drafts.delete_draft(connection, graph.id, key), owed=False)
+
+
+def _newest(newer: list[VersionView], own: OwnVersion | None) -> Previous:
+    if newer:
+        return Previous(newer[0].key.version, newer[0].key.root)
+    return Previous(own.version, own.root) if own is not None else Previous()
 
 
 def default_base(graph: LedgerGraph, agent: Address, name: str) -> str:

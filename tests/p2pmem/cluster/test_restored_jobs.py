@@ -189,6 +189,12 @@ async def test_what_another_node_of_the_agent_said_is_that_version_here_too(clus
     first = await ada.share(FIRST, name="n")
     await cluster.settled()
     assert (await twin.share(FIRST, name="n")).key == first.key
+    again = await ada.share(SECOND, name="m")
+    await cluster.settled()
+    how: dict[str, Any] = {"format": "turtle", "base": None, "subgraph": "", "ttl_ms": None}
+    data = f"@prefix ex: <http://example.org/> .\n{SECOND}".encode()
+    job = await twin.face.share_data(cluster.graph, "m", data, **how)
+    assert job.result["seal"] == again.seal
     assert (await twin.share(SECOND, name="n")).version == 2
     # What this node let go itself it says anew as it is asked to.
     assert (await twin.share(SECOND, name="n")).version == 3
