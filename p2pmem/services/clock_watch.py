@@ -150,8 +150,8 @@ class ClockWatch:
     async def remember_now_and_then(self) -> None:
         """Keep the time for the next start, at once and then every hour, unless it is in doubt. Errors: the disk's.
 
-        A doubt is noted at once, and so is its end. The time never goes back: many a machine starts in 1970, and is told
-        the time a moment later.
+        A doubt is noted at once, and so is its end. The time never goes back: many a machine starts in 1970, and is
+        told the time a moment later.
         """
         steady_ms, now_ms = self.steady_ms(), self._ledger.clock.now_ms()
         if self.look() != bool(self._note):
