@@ -512,7 +512,8 @@ class Face(Protocol):
         self, graph: str, reference: str, *, reason: str, successor: int | None, erase: bool
     ) -> VersionView: ...
 
-    async def reviews(self) -> tuple[ReviewView, ...]: ...
+    async def reviews(self, *, graph: str | None = None) -> tuple[ReviewView, ...]:
+        """What waits for the verdict of this node's verifiers, in one graph or in all."""
 
     async def review(self, review: str) -> ReviewDetail:
         """What to look at before one decides."""

@@ -258,8 +258,8 @@ class HttpFace:
             VersionView, "retract", graph=graph, reference=reference, reason=reason, successor=successor, erase=erase
         )
 
-    async def reviews(self) -> tuple[ReviewView, ...]:
-        return await self._ask(tuple[ReviewView, ...], "reviews")
+    async def reviews(self, *, graph: str | None = None) -> tuple[ReviewView, ...]:
+        return await self._ask(tuple[ReviewView, ...], "reviews", graph=graph)
 
     async def review(self, review: str) -> ReviewDetail:
         return await self._ask(ReviewDetail, "review", review=review)

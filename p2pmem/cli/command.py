@@ -185,6 +185,10 @@ def graph_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--graph", metavar="GRAPH", help="the context graph; the only one where there is one")
 
 
+def one_graph_or_all(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--graph", metavar="GRAPH", help="one context graph; without, all")
+
+
 def about_graph(parser: argparse.ArgumentParser) -> None:
     """For commands that are about a context graph: it may stand as their argument too."""
     parser.add_argument("graph_by_place", metavar="GRAPH", nargs="?", help="the same as --graph GRAPH")

@@ -8,7 +8,7 @@ from typing import Final
 
 from p2pmem.api.problems import Exit
 from p2pmem.api.routes import FILE_BYTES_MAX
-from p2pmem.cli.command import Command, Context, graph_argument, reference_argument
+from p2pmem.cli.command import Command, Context, graph_argument, one_graph_or_all, reference_argument
 from p2pmem.cli.files import STANDARD_INPUT, read_input, shown_name
 from p2pmem.cli.views import show_draft, show_drafts, show_reviews, show_version
 from p2pmem.cli.waiting import finish, wait_arguments
@@ -154,7 +154,8 @@ async def retract(context: Context) -> Exit:
 
 
 async def review_list(context: Context) -> Exit:
-    found = await context.face.reviews()
+    graph = await context.graph() if context.args.graph is not None else None
+    found = await context.face.reviews(graph=graph)
     context.out.answer({"reviews": found}, show_reviews(found))
     return Exit.OK
 
@@ -204,7 +205,7 @@ COMMANDS: Final = (
         "That may be days away, and the job goes on without you: --no-wait, or --wait with a time.",
     ),
     Command("retract", "take a version back", retract, _retract_arguments),
-    Command("review list", "list the proposals that wait for your verdict", review_list),
+    Command("review list", "list the proposals that wait for your verdict", review_list, one_graph_or_all),
     Command("review approve", "approve a proposal after looking at it", review_approve, _review_arguments),
     Command("review reject", "reject a proposal", review_reject, _review_arguments),
 )

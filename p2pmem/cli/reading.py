@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 from p2pmem.api.codec import dumps
 from p2pmem.api.problems import BadRequestError, Exit, UnreachableError
 from p2pmem.api.routes import RECALL_LIMIT
-from p2pmem.cli.command import Command, Context, graph_argument, reference_argument, trust_argument
+from p2pmem.cli.command import Command, Context, graph_argument, one_graph_or_all, reference_argument, trust_argument
 from p2pmem.cli.files import read_text, write_new
 from p2pmem.cli.views import (
     show_answer,
@@ -29,7 +29,7 @@ QUERY_BYTES_MAX: Final = 64 * 1024
 
 def _recall_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("question", metavar="QUESTION", help="words, or a whole question")
-    parser.add_argument("--graph", metavar="GRAPH", help="one context graph; without, all")
+    one_graph_or_all(parser)
     trust_argument(parser)
     parser.add_argument("--limit", type=int, default=RECALL_LIMIT, help="passages at most (default: %(default)s)")
 

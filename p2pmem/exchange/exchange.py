@@ -264,6 +264,7 @@ class Exchange:
         self.open_reading.begin_anew()
         for comparer in self._comparers.values():
             comparer.meets = True
+            comparer.new_head()
         self._want_all(graph)
         self.dialer.dial_soon()
 
@@ -356,8 +357,12 @@ class Exchange:
         for comparer in self._comparers.values():
             comparer.want(graph)
 
-    def _differs(self, peer: PeerId, graph: GraphId) -> None:
-        """A peer that asked for our state has another: what we lack, only a round of our own will bring."""
+    def _differs(self, peer: PeerId, theirs: GraphState, head: bytes) -> None:
+        """A peer that asked for our state has another: what we lack, only a round of our own will bring. `head` is
+        ours."""
+        graph, comparer = GraphId(theirs.graph), self._comparers.get(peer)
+        if comparer is not None and theirs.head != head:
+            comparer.told_head(graph, theirs.head)
         self._want(peer, graph)
 
     def _look_soon(self, graph: GraphId | None) -> None:
@@ -428,19 +433,19 @@ class Exchange:
                     for other in self._comparers.values():
                         other.differed(self._period_s, self._spread)
             # A pause between rounds lets what is under way arrive.
-            rested_s = trio.current_time() + comparer.pause_s(progress=progress) * self._spread()
+            comparer.pause(self._spread, progress=progress)
             await self._until_due(comparer)
-            if trio.current_time() < rested_s:
-                await trio.sleep_until(rested_s)
 
     async def _until_due(self, comparer: Comparer) -> None:
-        """Return once a comparison is wanted, or due; then it is one of all graphs."""
-        while not comparer.wanted.is_set():
-            if trio.current_time() >= comparer.due_s:
+        """Return once a comparison is wanted, or due (then it is one of all graphs), and the pause is over."""
+        while True:
+            now_s = trio.current_time()
+            if now_s >= comparer.due_s and not comparer.wanted.is_set():
                 comparer.want(None)
+            if comparer.wanted.is_set() and now_s >= comparer.rested_s:
                 return
             comparer.sooner = trio.Event()
-            with trio.move_on_at(comparer.due_s):
+            with trio.move_on_at(comparer.rested_s if comparer.wanted.is_set() else comparer.due_s):
                 await comparer.sooner.wait()
 
     @property

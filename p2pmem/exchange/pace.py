@@ -75,8 +75,14 @@ class Comparer:
     """When both were last found equal."""
     stuck: int = 0
     """How many comparisons in a row found a difference and could not mend it, or failed."""
+    rested_s: float = NEVER_S
+    """When the pause after the last comparison is over: before that there is none, even if one is wanted."""
+    rested_soon_s: float = NEVER_S
+    """When it would be over after one that made progress."""
+    heads: dict[GraphId, bytes] = field(default_factory=dict)
+    """The peer's heads of which it has told when ours were others."""
     sooner: trio.Event = field(default_factory=trio.Event)
-    """`due_s` was brought forward, or something is wanted."""
+    """`due_s` or `rested_s` was brought forward, or something is wanted."""
 
     def want(self, graph: GraphId | None) -> None:
         if graph is None:
@@ -108,6 +114,25 @@ class Comparer:
             return DIFFERS_PAUSE_S
         self.stuck += 1
         return min(NO_PROGRESS_PAUSE_S * 2.0 ** min(self.stuck - 1, 10), PERIOD_S)
+
+    def pause(self, spread: Callable[[], float], *, progress: bool) -> None:
+        """A comparison was made: let be for as long as `pause_s` says. `spread` draws a number about 1."""
+        now_s, drawn = trio.current_time(), spread()
+        self.rested_soon_s = now_s + DIFFERS_PAUSE_S * drawn
+        self.rested_s = now_s + self.pause_s(progress=progress) * drawn
+
+    def new_head(self) -> None:
+        """One of both has a head that is new to the other. Only a comparison tells of it, and it may be mended whatever
+        could not be mended before: the pause is the short one."""
+        self.stuck = 0
+        self.rested_s = min(self.rested_s, self.rested_soon_s)
+        self.sooner.set()
+
+    def told_head(self, graph: GraphId, head: bytes) -> None:
+        """The peer told of a head that is not ours. Told of the same one again, nothing is new."""
+        if self.heads.get(graph) != head:
+            self.heads[graph] = head
+            self.new_head()
 
     def news(self, period_s: float, spread: Callable[[], float]) -> None:
         """Our set has changed: the next comparison is not too far. `spread` draws a number about 1."""

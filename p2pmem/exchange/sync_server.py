@@ -75,7 +75,7 @@ class SyncServer:
         *,
         may_read: Callable[[PeerId, GraphId], bool],
         shared_with: Callable[[PeerId], Set[GraphId]],
-        differs: Callable[[PeerId, GraphId], None],
+        differs: Callable[[PeerId, GraphState, bytes], None],
         equal: Callable[[PeerId, Collection[GraphState]], None],
         peers: Callable[[PeerId, Peers], tuple[str, ...]],
         penalise: Callable[[PeerId, RefusedError], None],
@@ -85,10 +85,11 @@ class SyncServer:
         limits: PeerLimits | None = None,
     ) -> None:
         """`may_read` is asked for every request; `shared_with` says in which graphs a peer is a member's node now.
-        `differs` is told when a peer's state of a graph is not ours, `equal` in which graphs a peer that asked has the
-        same as we. `peers` takes in where the asker can be dialled, and says where others can be. `member_at` is the
-        name of the member that a peer has said hello as, `address_of` from where a peer came: members are answered at
-        some pace, others have an allowance. `refuse` counts a refusal and says it (`Network.refuse`).
+        `differs` is told of a peer's state of a graph that is not ours, and of our head; `equal` in which graphs a peer
+        that asked has the same as we. `peers` takes in where the asker can be dialled, and says where others can be.
+        `member_at` is the name of the member that a peer has said hello as, `address_of` from where a peer came:
+        members are answered at some pace, others have an allowance. `refuse` counts a refusal and says it
+        (`Network.refuse`).
         """
         self._holdings = holdings
         self._clock = clock
@@ -216,7 +217,7 @@ class SyncServer:
             mine = self._holdings.state(graph, agreed_ms)
             ours.append(mine)
             if (mine.head, mine.count, mine.fingerprint) != (state.head, state.count, state.fingerprint):
-                self._differs(peer, graph)
+                self._differs(peer, state, mine.head)
             else:
                 equal.append(mine)
         self._equal(peer, equal)

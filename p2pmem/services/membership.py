@@ -15,7 +15,7 @@ from p2pmem_protocol.hashing import ZERO_HASH
 from p2pmem_protocol.keys import Signer
 from p2pmem_protocol.names import Address, GraphId, GraphName
 from p2pmem_protocol.roster import Access, Body, Limits, Member, Quorum, Role, Roster, sign_roster
-from p2pmem_protocol.rosters_change import AddMember, Change, RosterPlan, SetRoles, next_roster
+from p2pmem_protocol.rosters_change import AddMember, Change, Mend, RosterPlan, SetRoles, next_roster
 
 from p2pmem.exchange.holdings import OWN
 from p2pmem.face import NoRightError
@@ -116,6 +116,8 @@ class Membership:
         self._may_sign.check(graph, dated=False)
         if not changes:
             raise MisuseError("nothing is to change: name a member to set or to remove, an M, a limit or an owner")
+        if not graph.headers.head().forked and any(isinstance(change, Mend) for change in changes):
+            raise MisuseError(f"{graph.name} is not forked: there is nothing to mend")
         plan = next_roster(graph.set, changes, self._ledger.clock.now_ms())
         if graph.headers.head().forked and not plan.is_root_act:
             raise MisuseError(

@@ -411,8 +411,10 @@ class NodeFace(NodeReading):
 
     # Reviews
 
-    async def reviews(self) -> tuple[ReviewView, ...]:
-        return tuple(map(self._trust.review_view, self._s.duties.open_reviews()))
+    async def reviews(self, *, graph: str | None = None) -> tuple[ReviewView, ...]:
+        only = None if graph is None else self._s.ledger.named(graph).id
+        reviews = self._s.duties.open_reviews()
+        return tuple(self._trust.review_view(it) for it in reviews if only in (None, it.graph))
 
     async def review(self, review: str) -> ReviewDetail:
         return self._trust.review(review)

@@ -161,9 +161,9 @@ class MemoryDrafts:
         view = await self.version(graph, reference)
         return replace(view, retracted=True, current=False)
 
-    async def reviews(self: MemoryFace) -> tuple[ReviewView, ...]:
-        self._note("reviews")
-        return tuple(self._reviews.values())
+    async def reviews(self: MemoryFace, *, graph: str | None = None) -> tuple[ReviewView, ...]:
+        self._note("reviews", graph=graph)
+        return tuple(it for it in self._reviews.values() if graph in (None, it.graph))
 
     async def decide_review(self: MemoryFace, review: str, *, approve: bool, reason: str) -> JobView:
         self._note("decide_review", review=review, approve=approve, reason=reason)

@@ -195,7 +195,8 @@ HEARD: list[tuple[list[str], tuple[str, dict[str, object]], Any]] = [
         arguments("retract", graph=GRAPH, reference="x@1", reason="wrong", successor=2, erase=True),
         VersionView,
     ),
-    (["review", "list"], arguments("reviews"), None),
+    (["review", "list"], arguments("reviews", graph=None), None),
+    (["review", "list", "--graph", "findings"], arguments("reviews", graph=GRAPH), None),
     (
         ["review", "approve", "v1", "--reason", "y"],
         arguments("decide_review", review="v1", approve=True, reason="y"),

@@ -1,7 +1,8 @@
 """A scene: whole nodes that act, one that sleeps through it, and the question what everybody sees in the end.
 
 Whatever happened, all nodes must see the same: those that were there, the one that gets everything at once in rounds
-when it wakes up, and two bare sets that are fed the same things forwards and backwards.
+when it wakes up, and two bare sets that are fed the same things forwards and backwards. What happens `apart` happens on
+two sides at once, and the nodes of each hear that of their own side first.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import product
 
 from p2pmem_devnet.cluster import Cluster
 from p2pmem_devnet.cluster_node import Asset, ClusterNode
@@ -24,9 +26,17 @@ from p2pmem_protocol.trust import Trust
 from p2pmem_protocol.view import AssetView, VersionView, asset_view
 
 from p2pmem.exchange.holdings import How, Offered, Source
-from p2pmem.face import MemberChange, NewMember
+from p2pmem.face import Explanation, MemberChange, NewMember
 
 SOMEBODY = Source(How.MEMBER, "12D3KooWSomebody")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One of the two orders in which nodes hear what happens on two sides; `seed` is that of the cluster."""
+
+    seed: int = 1
+    is_other: bool = False
 
 
 @dataclass
@@ -39,6 +49,9 @@ class Scene:
     cy: ClusterNode
     dan: ClusterNode
     eve: ClusterNode
+    order: Order = field(default_factory=Order)
+    refused: dict[str, set[bytes]] = field(default_factory=dict)
+    """What the nodes were handed and did not take."""
 
     @property
     def verifiers(self) -> tuple[ClusterNode, ...]:
@@ -56,6 +69,38 @@ class Scene:
         await self.cluster.settled()
         return asset, job.id
 
+    def sides(self) -> tuple[list[ClusterNode], list[ClusterNode]]:
+        """Two sides: bo's, where ada is, and cy's, where dan is. In the other order ada and dan have traded places."""
+        with_bo, with_cy = (self.dan, self.ada) if self.order.is_other else (self.ada, self.dan)
+        return [self.bo, with_bo], [self.cy, with_cy]
+
+    @asynccontextmanager
+    async def apart(self, one: list[ClusterNode], other: list[ClusterNode]) -> AsyncIterator[None]:
+        """Within the block neither side hears of what happens on the other; then they meet, and all settle.
+
+        So each side hears what happened on its own first. That it was so is looked at before they meet: every node that
+        is awake has heard something that nobody of the other side has.
+        """
+        with self.cluster.partition(one, other):
+            yield
+            await self.cluster.settled()
+            here, there = ([node for node in side if node.is_up] for side in (one, other))
+            assert here, "nobody is there to hear it"
+            assert there, "nobody is there to hear it"
+            for node, away in [*product(here, there), *product(there, here)]:
+                assert self.heard(node) - self.heard(away), f"{node.name} heard nothing before {away.name}"
+        await self.cluster.settled()
+
+    def heard(self, node: ClusterNode) -> set[bytes]:
+        """All that reached a node: what counts and what does not, rosters, and what it was handed and refused."""
+        rows = node.inside.ledger.database.read(
+            lambda connection: connection.execute(
+                "SELECT data FROM item WHERE graph = ? AND kind <> ?", (node.graph.id, Kind.ACK)
+            ).fetchall()
+        )
+        rosters = {header.id for header in node.graph.headers.headers()}
+        return {bytes(row[0]) for row in rows} | rosters | self.refused.get(node.name, set())
+
     async def agreed(self, asset: Asset) -> VersionView | None:
         """What everybody sees of a version: the same, or this fails. None when nobody sees anything of it."""
         await self.wake()
@@ -72,6 +117,19 @@ class Scene:
         """How far everybody trusts a version; None when nobody is shown it."""
         view = await self.agreed(asset)
         return view.trust.level if view is not None and view.is_visible else None
+
+    async def told(self, asset: Asset) -> Explanation:
+        """What everybody explains of a version, and certifies: the same, or this fails."""
+        await self.agreed(asset)
+        members = [node for node in self.awake if self.awake[0].graph.is_member(node.address)]
+        told = [await node.face.explain(asset.graph, asset.reference) for node in members]
+        for each in told:
+            assert replace(each, version=told[0].version) == told[0]
+            assert each.version.trust == told[0].version.trust
+        if told[0].version.trust.level == Trust.CONSENSUS_VERIFIED.word:
+            certified = [(await node.certificate(asset)).statement for node in members]
+            assert all(each == certified[0] for each in certified)
+        return told[0]
 
     async def wake(self) -> None:
         await self.cluster.settled()
@@ -126,11 +184,13 @@ class Scene:
     async def offer(self, node: ClusterNode, data: bytes) -> Reason | None:
         """Hand bytes to a node as a member would; None when they are in its set."""
         (outcome,), _ = await node.inside.services.admission.admit([Offered(data)], SOMEBODY)
+        if outcome.reason is not None:
+            self.refused.setdefault(node.name, set()).add(data)
         return outcome.reason
 
-    async def offered(self, data: bytes) -> set[Reason | None]:
-        """What all nodes that are awake say to the same bytes."""
-        return {await self.offer(node, data) for node in self.awake}
+    async def offered(self, data: bytes, *nodes: ClusterNode) -> set[Reason | None]:
+        """What nodes, all that are awake where none is named, say to the same bytes."""
+        return {await self.offer(node, data) for node in nodes or self.awake}
 
     async def change(self, change: MemberChange) -> None:
         await self.ada.change_members(change)
@@ -153,10 +213,13 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(seed: int = 1, *, quorum: int = 2, policy: str = "manual", **settings: object) -> AsyncIterator[Scene]:
-    async with Cluster(5, seed=seed, quorum=quorum, policy=policy, **settings) as cluster:
+async def scene(
+    order: Order | None = None, *, quorum: int = 2, policy: str = "manual", **settings: object
+) -> AsyncIterator[Scene]:
+    order = order or Order()
+    async with Cluster(5, seed=order.seed, quorum=quorum, policy=policy, **settings) as cluster:
         ada, bo, cy, dan, eve = cluster.nodes
-        it = Scene(cluster, ada, bo, cy, dan, eve)
+        it = Scene(cluster, ada, bo, cy, dan, eve, order)
         await cluster.settled()
         await it.change(MemberChange(set=(NewMember(str(eve.address), ("reader",), "eve"),)))
         await cluster.stop(eve)

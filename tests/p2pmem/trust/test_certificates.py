@@ -24,7 +24,7 @@ from p2pmem.api.problems import Exit
 from p2pmem.cli.main import main
 from p2pmem.face import MemberChange
 from tests.devnet.check_certificate import check
-from tests.p2pmem.trust.scene import Scene, scene, subject
+from tests.p2pmem.trust.scene import Order, Scene, scene, subject
 
 
 async def verified(it: Scene) -> Asset:
@@ -91,7 +91,7 @@ async def test_a_roster_of_somebody_else_judges_nothing(
         file, head = tmp_path / "certificate", tmp_path / "roster"
         file.write_bytes(bytes.fromhex((await it.bo.certificate(asset)).cbor))
         good = await it.bo.face.roster(it.cluster.graph)
-    async with scene(seed=2) as other:
+    async with scene(Order(seed=2)) as other:
         foreign = await other.bo.face.roster(other.cluster.graph)
     for wrong in (foreign, good[:-1], good[:200] + bytes([good[200] ^ 1]) + good[201:], b"", b"\x80"):
         head.write_bytes(wrong)

@@ -8,51 +8,48 @@ from p2pmem_protocol.errors import Reason
 from p2pmem_protocol.trust import Trust
 from trio.testing import MockClock
 
-from tests.p2pmem.trust.scene import scene
+from tests.p2pmem.trust.scene import Order, addresses, scene
 
 
-@pytest.mark.parametrize("first", ["the evidence", "what was published"])
-async def test_evidence_gathered_while_shared_counts_once_published(first: str, autojump_clock: MockClock) -> None:
-    async with scene() as it:
+async def test_evidence_gathered_while_shared_counts_once_published(order: Order, autojump_clock: MockClock) -> None:
+    async with scene(order) as it:
         asset = await it.ada.share("ex:trial ex:lowers ex:ldl .", ttl=minutes(20))
         await it.cluster.settled()
         await it.ada.start_verify(asset)
         await it.cluster.settled()
-        apart = [it.ada, it.dan] if first == "what was published" else []
-        with it.cluster.partition(apart, [it.bo, it.cy]):
-            # bo and cy judge the share alone; ada and dan, apart from them, hear the publication before the verdicts
+        async with it.apart(*it.sides()):
+            # bo and cy judge the share; ada's side hears of the publication before it hears of the other verdict
             for node in (it.bo, it.cy):
-                await node.decide(approve=True)
+                assert await node.decide(approve=True) == 1
             await it.dan.endorse(asset)
-            await it.ada.publish(asset)
             await it.cluster.settled()
-            assert it.ada.trust(asset) is (Trust.ENDORSED if apart else Trust.CONSENSUS_VERIFIED)
-        await it.cluster.settled()
+            assert {node.trust(asset) for node in it.awake} == {Trust.PARTIALLY_VERIFIED}
+            await it.ada.publish(asset)
         await it.cluster.advance(minutes=30)
         view = await it.agreed(asset)
         assert view is not None
         assert view.published
         assert view.shared_until_ms is None
-        assert view.trust.level is Trust.CONSENSUS_VERIFIED
-        assert len(view.trust.endorsements) == 1
+        assert (view.trust.level, addresses(view)) == (Trust.CONSENSUS_VERIFIED, {it.bo.address, it.cy.address})
+        assert [line.signer for line in view.trust.endorsements] == [it.dan.address]
+        assert (await it.told(asset)).missing == (str(it.dan.address),)
 
 
-@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("meet", [True, False])
 async def test_evidence_goes_with_an_expired_share_and_does_not_come_back(
-    apart: bool, autojump_clock: MockClock
+    meet: bool, order: Order, autojump_clock: MockClock
 ) -> None:
-    async with scene() as it:
+    async with scene(order) as it:
         asset = await it.ada.share("ex:trial ex:lowers ex:ldl .", ttl=minutes(20))
         await it.cluster.settled()
         verdicts = [it.verdict(node, asset) for node in (it.bo, it.cy)]
-        with it.cluster.partition([it.dan] if apart else [], [it.ada, it.bo, it.cy]):
-            # dan hears them the other way round; apart, it and the others know of one each, and never of the same
-            for node in it.awake:
-                told = verdicts[::-1] if node is it.dan else verdicts
-                for verdict in told[: 1 if apart else 2]:
-                    assert await it.offer(node, verdict.encode()) is None
-            level = Trust.PARTIALLY_VERIFIED if apart else Trust.CONSENSUS_VERIFIED
-            assert all(node.trust(asset) is level for node in it.awake)
+        # where they do not meet they know of one verdict each, and never of the same
+        with it.cluster.partition(*(([], []) if meet else it.sides())):
+            async with it.apart(*it.sides()):
+                for verdict, side in zip(verdicts, it.sides(), strict=True):
+                    assert await it.offered(verdict.encode(), *side) == {None}
+            level = Trust.CONSENSUS_VERIFIED if meet else Trust.PARTIALLY_VERIFIED
+            assert {node.trust(asset) for node in it.awake} == {level}
             await it.cluster.advance(minutes=30)
         assert await it.agreed(asset) is None
         for verdict in verdicts:

@@ -180,10 +180,16 @@ async def test_a_fork_shows_both_sides_and_the_root_key_mends_it(autojump_clock:
             await it.bo.change_members(MemberChange(m=1))
         with pytest.raises(MisuseError, match="the root key"):
             await it.bo.change_members(MemberChange(mend=True))
+        assert (await it.ada.face.preview_members(it.cluster.graph, MemberChange(mend=True, m=1))).signs_here
         await it.ada.change_members(MemberChange(mend=True, m=1))
         await it.cluster.settled()
         for each in await everybody(it):
             assert (each.term, each.quorum_m, each.trouble, each.branches) == (parent.term + 1, 1, "", ())
+        # asked once more, there is nothing to mend, and nothing is signed
+        for ask in (it.ada.face.preview_members, it.ada.face.change_members):
+            with pytest.raises(MisuseError, match="is not forked: there is nothing to mend"):
+                await ask(it.cluster.graph, MemberChange(mend=True, m=2))
+        assert {each.term for each in await everybody(it)} == {parent.term + 1}
 
 
 async def test_a_crowd_that_joins_within_five_seconds_makes_two_rosters(autojump_clock: MockClock) -> None:
