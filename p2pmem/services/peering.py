@@ -10,7 +10,7 @@ from p2pmem.face_peers import PeerDetail, ReasonCount
 from p2pmem.ledger.admission import Admission
 from p2pmem.ledger.ledger import Ledger
 from p2pmem.net.identity import check_peer_id
-from p2pmem.net.penalties import Penalties
+from p2pmem.net.penalties import BY_A_PERSON, Penalties
 from p2pmem.net.seam import Network, PeerId, PeerStatistics
 from p2pmem.net.sessions import Sessions
 
@@ -63,7 +63,7 @@ class Peering:
                 graphs=tuple(sorted(str(self._ledger.graph(graph).name) for graph in graphs)),
                 clock_apart_ms=self._sessions.apart_ms(session) if session else 0,
                 banned_until_ms=ban.until_ms if ban is not None else 0,
-                reason=ban.reason if ban is not None else "",
+                reason=_why(ban.reason) if ban is not None else "",
                 refusals=self._penalties.refusals[peer],
                 sent_bytes=counted.wire_sent_bytes,
                 received_bytes=counted.wire_received_bytes,
@@ -95,3 +95,8 @@ class Peering:
 
 def _word(name: str) -> str:
     return name.lower().replace("_", "-")
+
+
+def _why(reason: str) -> str:
+    """Why somebody is banned, as a person is told."""
+    return "by hand" if reason == BY_A_PERSON else reason

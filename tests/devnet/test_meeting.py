@@ -226,7 +226,7 @@ async def test_a_banned_peer_stays_out_over_a_restart_until_it_is_let_in_again(c
     peer = bo.inside.network.peer_id
     assert (await ada.face.peer(peer)).state == "member"
     detail = await ada.face.ban_peer(peer, for_ms=None)
-    assert (detail.state, detail.banned_until_ms) == ("banned", -1)
+    assert (detail.state, detail.banned_until_ms, detail.reason) == ("banned", -1, "by hand")
     for _ in range(2):
         await cluster.advance(minutes=5)
         assert peer not in ada.inside.network.connected()

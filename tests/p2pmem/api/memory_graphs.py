@@ -185,7 +185,7 @@ class MemoryGraphs:
     async def ban_peer(self: MemoryFace, peer: str, *, for_ms: int | None) -> PeerDetail:
         self._note("ban_peer", peer=peer, for_ms=for_ms)
         until_ms = -1 if for_ms is None else for_ms
-        self._banned[peer] = PeerDetail(peer, "banned", (), (), (), (), 0, until_ms, "banned", 0, 0, 0)
+        self._banned[peer] = PeerDetail(peer, "banned", (), (), (), (), 0, until_ms, "by hand", 0, 0, 0)
         return self._banned[peer]
 
     async def unban_peer(self: MemoryFace, peer: str) -> None:

@@ -328,7 +328,7 @@ async def test_status_counts_what_was_refused_by_reason(node: Node) -> None:
 async def test_a_peer_is_banned_shown_and_let_in_again(node: Node) -> None:
     assert "no peer is connected or banned" in (await node("peer", "list")).out
     assert "for good" in (await node("peer", "ban", PEER)).out
-    assert "banned" in (await node("peer", "show", PEER)).out
+    assert "for good: by hand" in (await node("peer", "show", PEER)).out
     assert (await node("peer", "unban", PEER)).code == 0
     assert (await node("peer", "show", PEER)).code == Exit.NOT_FOUND
 
