@@ -27,6 +27,8 @@ from p2pmem.store.projection import OxigraphProjection
 GATHERED_S: Final = 300.0
 """Descriptions wait for so long of a quiet while, in which there are fewer than BUSY events."""
 BUSY: Final = 5_000
+FEW_WAIT: Final = 6
+"""Where fewer are due than are described together, for so many such whiles: a few at a time cost more each."""
 EVENTS_AT_ONCE: Final = 1_000
 """So many are described together: some 0.4 s in a worker thread. More would cost less each, and tens of megabytes."""
 
@@ -94,14 +96,22 @@ class Describer:
         while True:
             while self._settled >= self._noted:
                 await self._until_told()
-            before = self._noted
-            with trio.move_on_after(GATHERED_S):
-                while not self._asked:
-                    await self._until_told()
+            before = await self._gather()
             if self._asked:
                 before = self._noted  # it goes on to the end, though who asked may have gone: he asks again
             while self._settled < self._noted and (self._asked or self._noted - before < BUSY):
                 await self._write_some()
+
+    async def _gather(self) -> int:
+        """Wait until it is time to describe, or somebody asks. What was noted when the last while began."""
+        for _ in range(FEW_WAIT):
+            before = self._noted
+            with trio.move_on_after(GATHERED_S):
+                while not self._asked:
+                    await self._until_told()
+            if self._asked or self._noted - self._settled >= EVENTS_AT_ONCE:
+                break
+        return before
 
     async def write(self) -> None:
         """Write all that is due."""

@@ -84,7 +84,9 @@ def test_descriptions_come_in_a_quiet_while_and_wait_while_there_is_much_to_do(
             await cluster.advance(seconds=60)
             await ada.share("ex:a ex:b ex:c .")
             assert store.described < ledger.position
-            await cluster.advance(seconds=11)
+            await cluster.advance(seconds=11 * describing.FEW_WAIT // 2)
+            assert store.described < ledger.position, "so few wait for more of them"
+            await cluster.advance(seconds=11 * describing.FEW_WAIT // 2)
             described = store.described
             assert described == ledger.position
             for seconds in (4, 4, 4, 4, 5, 1):
@@ -96,7 +98,8 @@ def test_descriptions_come_in_a_quiet_while_and_wait_while_there_is_much_to_do(
             assert store.described < ledger.position
             await cluster.advance(seconds=1)
             assert store.described == ledger.position, "it goes on, though who asked has gone"
-            await ada.share("ex:a ex:b ex:later .")
+            for number in range(5):
+                await ada.share(f"ex:a ex:b ex:later{number} .")
             await cluster.advance(seconds=21)
             assert store.described == ledger.position
 
