@@ -421,7 +421,7 @@ def _folder() -> Any:
 
 
 def _setting(key: str, value: Any) -> Any:
-    if key in ("ttl", "ttl_max"):
+    if key in ("ttl", "ttl_max", "projection_gathers"):
         return _time(value)
     return tuple(value) if isinstance(value, list) else value
 
