@@ -41,6 +41,8 @@ SAYS_MAX: Final = 5_000
 Asset: TypeAlias = tuple[GraphId, AssetKey]
 _Says: TypeAlias = tuple[int, str, int, int, bytes]
 """How many steps of an asset's history, and its trust as it is written."""
+_Told: TypeAlias = tuple[list[LifecycleStep], TrustReport | None, int]
+"""A history, the trust, and how many steps of the history `_meta` says already."""
 
 
 class Describer:
@@ -137,16 +139,17 @@ class Describer:
     async def _describe(self, position: int, assets: Sequence[Asset]) -> None:
         names = {graph_id: graph.name for graph_id, graph in self._ledger.graphs.items()}
         histories = await self._ledger.database.read_slowly(partial(_histories, names, assets))
-        changed: list[tuple[list[LifecycleStep], TrustReport | None]] = []
+        changed: list[_Told] = []
         says: dict[Asset, _Says] = {}
         for number, (asset, history) in enumerate(histories):
             if number % ASSETS_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
             report = self._report(asset)
             said = _said(history, report)
-            if self._says.get(asset) != said:
+            before = self._says.get(asset)
+            if before != said:
                 says[asset] = said
-                changed.append((history, report))
+                changed.append((history, report, before[0] if before is not None else 0))
         await self._store.describe(position, partial(_changes, changed))
         for asset, said in says.items():
             self._says.pop(asset, None)  # so that it is the newest
@@ -200,13 +203,13 @@ def _said(steps: list[LifecycleStep], report: TrustReport | None) -> _Says:
     return (len(steps), report.shown, len(report.approvals), report.m, report.subject.seal)
 
 
-def _changes(told: Sequence[tuple[list[LifecycleStep], TrustReport | None]]) -> list[MetaChange]:
-    return [_change(steps, report) for steps, report in told]
+def _changes(told: Sequence[_Told]) -> list[MetaChange]:
+    return [_change(steps, report, said) for steps, report, said in told]
 
 
-def _change(steps: list[LifecycleStep], report: TrustReport | None) -> MetaChange:
-    """What `_meta` is to say of an asset: its history, and the trust that it has now."""
+def _change(steps: list[LifecycleStep], report: TrustReport | None, said: int) -> MetaChange:
+    """What `_meta` is to say of an asset: its history, but for the `said` first steps, and the trust that it has."""
     last = steps[-1]
-    lines = [event_statements(step, before) for before, step in zip([None, *steps], steps, strict=False)]
+    lines = [event_statements(step, before) for before, step in list(zip([None, *steps], steps, strict=False))[said:]]
     lines.append(asset_statements(last, report))
     return MetaChange(last.graph.meta_iri, add=b"".join(lines), reset_subjects=(subject_of(last),))
