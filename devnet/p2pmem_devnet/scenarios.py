@@ -41,6 +41,7 @@ from p2pmem.work.outgoing import Ready
 from p2pmem_devnet.cluster import Cluster
 from p2pmem_devnet.cluster_node import Asset, ClusterNode
 from p2pmem_devnet.scenario_life import Life
+from p2pmem_devnet.shared_work import shared_work
 from p2pmem_devnet.virtual_time import virtual_clock
 
 _UNITS: Final = {
@@ -202,9 +203,10 @@ async def _run_once(scenario: Scenario, seed: int) -> Outcome:
         async with cluster:
             story = ScenarioRun(cluster, Random(f"{scenario.name}/{seed}"))  # noqa: S311 - the seed is the point
             with story.partitions:
-                for number, (word, given) in enumerate(scenario.steps, 1):
-                    at = f"at step {number}, {word}"
-                    await WORDS[word](story, **{key or "value": value for key, value in given.items()})
+                with shared_work():
+                    for number, (word, given) in enumerate(scenario.steps, 1):
+                        at = f"at step {number}, {word}"
+                        await WORDS[word](story, **{key or "value": value for key, value in given.items()})
                 at = "in the audit"
                 cluster.audit()
     except Exception as error:
@@ -421,7 +423,7 @@ def _folder() -> Any:
 
 
 def _setting(key: str, value: Any) -> Any:
-    if key in ("ttl", "ttl_max"):
+    if key in ("ttl", "ttl_max", "projection_gathers"):
         return _time(value)
     return tuple(value) if isinstance(value, list) else value
 

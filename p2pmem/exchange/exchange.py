@@ -253,8 +253,9 @@ class Exchange:
                 self.fetching.look(delta.graph, delta.source.peer)
             if any(item.kind is Kind.REVOKE for item in delta.entered):
                 self._judge_anew()
+            every_s = self._period_s
             for comparer in self._comparers.values():
-                comparer.news(self._period_s, self._spread)
+                comparer.news(every_s, self._spread)
 
     def _head_changed(self, graph: GraphId) -> None:
         self._gossip.head_changed(graph)

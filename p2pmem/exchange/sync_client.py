@@ -138,7 +138,11 @@ class SyncClient:
             agreed_ms = max(now_ms, theirs.clock_ms)
             answered = {GraphId(state.graph): state for state in theirs.graphs}
             if agreed_ms > now_ms:
-                mine = {graph: self._holdings.state(graph, agreed_ms) for graph in graphs}
+                # What is the same as theirs, as it will be then, has nothing that ends before.
+                mine = {
+                    graph: ours if _is_same(ours, answered.get(graph)) else self._holdings.state(graph, agreed_ms)
+                    for graph, ours in mine.items()
+                }
             return [
                 await self._graph(line, mine[graph], answered[graph], agreed_ms)
                 for graph in graphs
@@ -330,6 +334,13 @@ class SyncClient:
         if keccak256(whole) != asked.content:
             raise RefusedError(Reason.CONTENT_HASH_MISMATCH, "bytes that are not what was asked for")
         return whole
+
+
+def _is_same(ours: GraphState, theirs: GraphState | None) -> bool:
+    """Whether both have the same head and hold the same."""
+    if theirs is None:
+        return False
+    return (ours.head, ours.count, ours.fingerprint) == (theirs.head, theirs.count, theirs.fingerprint)
 
 
 class _Line:

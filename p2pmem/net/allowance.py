@@ -37,8 +37,10 @@ class Allowance:
     def take_of_one_later(self, now_s: float, keys: Collection[Hashable], count: int = 1) -> float:
         """The same off one of several accounts: one that has as much, or else the one that has most."""
         for key in keys:
-            if self._left(now_s, key) >= count:
-                return self.take_later(now_s, key, count)
+            left = self._left(now_s, key)
+            if left >= count:
+                self._keep(key, left - count, now_s)
+                return 0.0
         return self.take_later(now_s, max(keys, key=lambda it: self._left(now_s, it)), count)
 
     def _left(self, now_s: float, key: Hashable) -> float:

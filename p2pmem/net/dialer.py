@@ -45,6 +45,8 @@ class _Target:
     """Those of the addresses that somebody said and nobody has seen yet: where they lead is looked at first."""
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     soon: trio.Event = field(default_factory=trio.Event)
+    anew: bool = False
+    """Whether the pauses begin anew with the dial that is made soon."""
     since_s: float = field(default_factory=trio.current_time)
     reached: bool = False
     answered_at: str = ""
@@ -129,6 +131,7 @@ class Dialer:
             target.heard = (target.heard & set(target.addresses)) - {address} | (set() if is_seen else {address})
         target.wanted = target.wanted or wanted
         if is_news:
+            target.anew = True
             target.soon.set()
         return peer
 
@@ -191,10 +194,12 @@ class Dialer:
     def dial_soon(self) -> None:
         """Do not wait out the pauses: somebody asked, or the network came back."""
         for target in self._targets.values():
+            target.anew = True
             target.soon.set()
 
     def came(self, peer: PeerId) -> None:
-        """A peer is here. If it was away, what kept it away may have kept others, and they may be back too."""
+        """A peer is here. If it was away, what kept it away may have kept others, and they may be back too: all are
+        dialled once. Whoever is still away is left the pause that it had, for others come back while it is."""
         target = self._targets.get(peer)
         if target is not None and target.failures >= UNANSWERED_DIALS:
             target.failures = 0
@@ -237,7 +242,10 @@ class Dialer:
                 with trio.move_on_after(pause_s * self._chance.uniform(0.5, 1.0)):
                     await target.soon.wait()
                 longest_s = limits.longest_dial_pause_s if target.welcome else limits.unwelcome_dial_pause_s
-                pause_s = limits.first_dial_pause_s if target.soon.is_set() else min(2 * pause_s, longest_s)
+                if target.anew:
+                    pause_s, target.anew = limits.first_dial_pause_s, False
+                elif not target.soon.is_set():
+                    pause_s = min(2 * pause_s, longest_s)
         if self._targets.get(peer) is target:
             del self._targets[peer]
 

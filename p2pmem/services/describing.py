@@ -27,6 +27,8 @@ from p2pmem.store.projection import OxigraphProjection
 GATHERED_S: Final = 300.0
 """Descriptions wait for so long of a quiet while, in which there are fewer than BUSY events."""
 BUSY: Final = 5_000
+FEW_WAIT: Final = 6
+"""Where fewer are due than are described together, for so many such whiles: a few at a time cost more each."""
 EVENTS_AT_ONCE: Final = 1_000
 """So many are described together: some 0.4 s in a worker thread. More would cost less each, and tens of megabytes."""
 
@@ -39,6 +41,8 @@ SAYS_MAX: Final = 5_000
 Asset: TypeAlias = tuple[GraphId, AssetKey]
 _Says: TypeAlias = tuple[int, str, int, int, bytes]
 """How many steps of an asset's history, and its trust as it is written."""
+_Told: TypeAlias = tuple[list[LifecycleStep], TrustReport | None, int]
+"""A history, the trust, and how many steps of the history `_meta` says already."""
 
 
 class Describer:
@@ -94,14 +98,22 @@ class Describer:
         while True:
             while self._settled >= self._noted:
                 await self._until_told()
-            before = self._noted
-            with trio.move_on_after(GATHERED_S):
-                while not self._asked:
-                    await self._until_told()
+            before = await self._gather()
             if self._asked:
                 before = self._noted  # it goes on to the end, though who asked may have gone: he asks again
             while self._settled < self._noted and (self._asked or self._noted - before < BUSY):
                 await self._write_some()
+
+    async def _gather(self) -> int:
+        """Wait until it is time to describe, or somebody asks. What was noted when the last while began."""
+        for _ in range(FEW_WAIT):
+            before = self._noted
+            with trio.move_on_after(GATHERED_S):
+                while not self._asked:
+                    await self._until_told()
+            if self._asked or self._noted - self._settled >= EVENTS_AT_ONCE:
+                break
+        return before
 
     async def write(self) -> None:
         """Write all that is due."""
@@ -127,16 +139,17 @@ class Describer:
     async def _describe(self, position: int, assets: Sequence[Asset]) -> None:
         names = {graph_id: graph.name for graph_id, graph in self._ledger.graphs.items()}
         histories = await self._ledger.database.read_slowly(partial(_histories, names, assets))
-        changed: list[tuple[list[LifecycleStep], TrustReport | None]] = []
+        changed: list[_Told] = []
         says: dict[Asset, _Says] = {}
         for number, (asset, history) in enumerate(histories):
             if number % ASSETS_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
             report = self._report(asset)
             said = _said(history, report)
-            if self._says.get(asset) != said:
+            before = self._says.get(asset)
+            if before != said:
                 says[asset] = said
-                changed.append((history, report))
+                changed.append((history, report, before[0] if before is not None else 0))
         await self._store.describe(position, partial(_changes, changed))
         for asset, said in says.items():
             self._says.pop(asset, None)  # so that it is the newest
@@ -190,13 +203,13 @@ def _said(steps: list[LifecycleStep], report: TrustReport | None) -> _Says:
     return (len(steps), report.shown, len(report.approvals), report.m, report.subject.seal)
 
 
-def _changes(told: Sequence[tuple[list[LifecycleStep], TrustReport | None]]) -> list[MetaChange]:
-    return [_change(steps, report) for steps, report in told]
+def _changes(told: Sequence[_Told]) -> list[MetaChange]:
+    return [_change(steps, report, said) for steps, report, said in told]
 
 
-def _change(steps: list[LifecycleStep], report: TrustReport | None) -> MetaChange:
-    """What `_meta` is to say of an asset: its history, and the trust that it has now."""
+def _change(steps: list[LifecycleStep], report: TrustReport | None, said: int) -> MetaChange:
+    """What `_meta` is to say of an asset: its history, but for the `said` first steps, and the trust that it has."""
     last = steps[-1]
-    lines = [event_statements(step, before) for before, step in zip([None, *steps], steps, strict=False)]
+    lines = [event_statements(step, before) for before, step in list(zip([None, *steps], steps, strict=False))[said:]]
     lines.append(asset_statements(last, report))
     return MetaChange(last.graph.meta_iri, add=b"".join(lines), reset_subjects=(subject_of(last),))

@@ -99,12 +99,14 @@ class Lifetimes:
     def _that_end(self, graph: LedgerGraph, key: AssetKey, within_ms: int) -> Iterator[EndsSoon]:
         """The versions of an asset that end so soon, are current, and that this node's agents stand behind."""
         asset = graph.set.asset(key)
-        now_ms = self._ledger.clock.now_ms()
-        if asset is None or not any(_ends_by(version, now_ms + within_ms) for version in asset.versions):
+        if asset is None:
             return
         own = self._signing.holds(key.author)
         # Most is others' and nobody here has spoken of it: no view is made for nothing.
-        if not own and not any(map(self._is_behind, asset.versions)):
+        if not own and not any(version.evidence and self._is_behind(version) for version in asset.versions):
+            return
+        now_ms = self._ledger.clock.now_ms()
+        if not any(_ends_by(version, now_ms + within_ms) for version in asset.versions):
             return
         view = asset_view(graph.set, key, now_ms)
         newest = next(view.visible(), None)

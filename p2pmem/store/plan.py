@@ -211,11 +211,17 @@ def _plan_meta_growing(plan: Plan, holdings: Holdings, changes: Sequence[MetaCha
         graph = named(change.graph_iri)
         if graph not in plan.texts:
             check_meta_graph(holdings, graph)
-        for iri in change.reset_subjects:
-            going = holdings.triples_about(graph, named(iri))
-            plan.delete += [ox.Quad(t.subject, t.predicate, t.object, graph) for t in going]
         texts = plain_lines(change.add)
-        plan.add_texts(graph, map(str, meta_triples(change.graph_iri, change.add)) if texts is None else texts)
+        coming = dict.fromkeys(map(str, meta_triples(change.graph_iri, change.add)) if texts is None else texts)
+        for iri in change.reset_subjects:
+            # Most of what is said of an asset stays as it is: that is neither taken away nor written again.
+            for triple in holdings.triples_about(graph, named(iri)):
+                text = str(triple)
+                if text in coming:
+                    del coming[text]
+                else:
+                    plan.delete.append(ox.Quad(triple.subject, triple.predicate, triple.object, graph))
+        plan.add_texts(graph, coming)
 
 
 def _plan_meta_changing(plan: Plan, holdings: Holdings, changes: Sequence[MetaChange]) -> None:

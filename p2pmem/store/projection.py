@@ -421,6 +421,8 @@ class OxigraphProjection:
 
         Bulk loading is quick because it is no transaction. Told again after a crash, the same lines come again.
         """
+        if len(changes) < _BULK_DESCRIPTIONS:
+            return {}, changes
         others: list[MetaChange] = []
         new: dict[ox.NamedNode, list[bytes]] = {}
         for change in changes:

@@ -12,6 +12,7 @@ from p2pmem_protocol.trust import Trust
 from trio.testing import MockClock
 
 from p2pmem.ledger.admission import Admission
+from p2pmem.net.memory_alarms import Alarms
 
 
 async def test_what_my_agents_need(cluster: Cluster) -> None:
@@ -108,3 +109,26 @@ def test_virtual_time_goes_as_under_the_clock_of_trio() -> None:
         return sorted(seen)
 
     assert trio.run(main, clock=virtual_clock()) == trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+def test_calls_at_a_time_come_under_virtual_time_as_under_the_clock_of_trio() -> None:
+    async def main() -> list[tuple[str, float]]:
+        alarms, heard = Alarms(), list[tuple[str, float]]()
+
+        def ask(name: str, after_s: float) -> None:
+            alarms.at(trio.current_time() + after_s, lambda: heard.append((name, trio.current_time())))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(alarms.run)
+            ask("late", 80_000)
+            ask("first of two", 2)
+            ask("second of two", 2)
+            await trio.sleep(1)
+            ask("sooner than all", 0.5)
+            await trio.sleep(85_000)
+            nursery.cancel_scope.cancel()
+        return heard
+
+    heard = trio.run(main, clock=virtual_clock())
+    assert heard == [("sooner than all", 1.5), ("first of two", 2), ("second of two", 2), ("late", 80_000)]
+    assert heard == trio.run(main, clock=MockClock(autojump_threshold=0))

@@ -11,6 +11,7 @@ from trio.testing import MockClock
 
 from p2pmem.face import NewGraph
 from p2pmem.keyring import Keyring
+from p2pmem.ledger.lifecycle import LifecycleStep, event_statements
 from p2pmem.net.memory import MemoryFabric
 from p2pmem.node import Node, NodeSettings, open_node
 from p2pmem.services import describing, node_reading
@@ -30,6 +31,13 @@ async def share(node: Node, graph: str, name: str) -> None:
 
 async def states(node: Node, graph: str) -> set[tuple[str | None, ...]]:
     answer = await node.face.query(STATES, graph=graph, layer=None, min_trust=None, at_least=0)
+    return set(answer.rows)
+
+
+async def everything(node: Node, graph: str) -> set[tuple[str | None, ...]]:
+    answer = await node.face.query(
+        "SELECT * { GRAPH ?g { ?s ?p ?o } }", graph=graph, layer=None, min_trust=None, at_least=0
+    )
     return set(answer.rows)
 
 
@@ -60,6 +68,28 @@ async def test_what_was_not_described_when_the_node_stopped_is_described_after_i
         assert await states(node, graph) == {('"early"', '"promoted"'), ('"late"', '"promoted"')}
 
 
+async def test_steps_that_were_told_are_not_told_again_and_nothing_is_missing_for_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[LifecycleStep] = []
+
+    def noted(step: LifecycleStep, previous: LifecycleStep | None) -> bytes:
+        steps.append(step)
+        return event_statements(step, previous)
+
+    monkeypatch.setattr(describing, "event_statements", noted)
+    network = MemoryFabric(seed=1).network("ada")
+    async with open_node(NodeSettings("meta"), Keyring.of(KEY), network, places(tmp_path), surroundings()) as node:
+        graph = (await node.face.found(NewGraph("meta"))).graph
+        for text in (b'<urn:a> <urn:p> "1" .\n', b'<urn:a> <urn:p> "2" .\n'):
+            await node.face.share_data(graph, "same", text, format="nt", base=None, subgraph="", ttl_ms=None)
+            assert await states(node, graph) == {('"same"', '"promoted"')}
+        assert len(steps) == len({step.step for step in steps}) == 2
+        told = await everything(node, graph)
+        await node.services.projector.renew()
+        assert await everything(node, graph) == told
+
+
 async def test_a_node_made_anew_describes_everything_anew(tmp_path: Path) -> None:
     network = MemoryFabric(seed=1).network("ada")
     async with open_node(NodeSettings("meta"), Keyring.of(KEY), network, places(tmp_path), surroundings()) as node:
@@ -84,7 +114,9 @@ def test_descriptions_come_in_a_quiet_while_and_wait_while_there_is_much_to_do(
             await cluster.advance(seconds=60)
             await ada.share("ex:a ex:b ex:c .")
             assert store.described < ledger.position
-            await cluster.advance(seconds=11)
+            await cluster.advance(seconds=11 * describing.FEW_WAIT // 2)
+            assert store.described < ledger.position, "so few wait for more of them"
+            await cluster.advance(seconds=11 * describing.FEW_WAIT // 2)
             described = store.described
             assert described == ledger.position
             for seconds in (4, 4, 4, 4, 5, 1):
@@ -96,7 +128,8 @@ def test_descriptions_come_in_a_quiet_while_and_wait_while_there_is_much_to_do(
             assert store.described < ledger.position
             await cluster.advance(seconds=1)
             assert store.described == ledger.position, "it goes on, though who asked has gone"
-            await ada.share("ex:a ex:b ex:later .")
+            for number in range(5):
+                await ada.share(f"ex:a ex:b ex:later{number} .")
             await cluster.advance(seconds=21)
             assert store.described == ledger.position
 

@@ -132,6 +132,43 @@ async def test_when_one_that_was_away_comes_the_others_that_are_away_are_dialled
         nursery.cancel_scope.cancel()
 
 
+async def test_who_is_still_away_when_another_comes_back_is_dialled_once_and_then_as_seldom_as_before(
+    clock: MockClock,
+) -> None:
+    del clock
+    fabric, tries = MemoryFabric(seed=2), list[float]()
+    async with fabric.network("me") as me, trio.open_nursery() as nursery:
+        dial = me.connect
+
+        async def connect(address: str, *, expected: PeerId | None) -> PeerId:
+            if address == at(fabric, "away"):
+                tries.append(trio.current_time())
+            return await dial(address, expected=expected)
+
+        me.connect = connect  # type: ignore[method-assign]
+
+        is_back = trio.Event()
+
+        async def meet(peer: PeerId) -> None:
+            dialer.came(peer)
+            is_back.set()
+            await trio.sleep_forever()
+
+        dialer = Dialer(me, meet, random.Random(6))
+        await nursery.start(dialer.run)
+        for name in ("away", "back"):
+            dialer.want(at(fabric, name))
+        await trio.sleep(3_600)
+        async with fabric.network("back"):
+            await is_back.wait()
+            came_s = trio.current_time()
+            tries.clear()
+            await trio.sleep(600)
+            assert tries[0] - came_s < 1
+            assert all(later - earlier >= 150 for earlier, later in pairwise(tries)), tries
+            nursery.cancel_scope.cancel()
+
+
 async def test_sessions_that_end_soon_again_and_again_begin_less_and_less_often(clock: MockClock) -> None:
     del clock
     fabric, began = MemoryFabric(seed=2), list[float]()

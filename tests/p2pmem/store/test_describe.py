@@ -52,6 +52,18 @@ async def test_few_and_many_descriptions_stand_as_they_were_told(tmp_path: Path,
         assert await told(opened) == expected(*changed)
 
 
+async def test_of_what_is_told_anew_only_what_is_another_is_taken_away_and_written(
+    projection: OxigraphProjection,
+) -> None:
+    await projection.describe(7, lambda: [said(0), said(1)])
+    before = projection.statistics()
+    await projection.describe(7, lambda: [said(0, "published"), said(1)])
+    after = projection.statistics()
+    assert after.quads_inserted - before.quads_inserted == 1
+    assert after.quads_deleted - before.quads_deleted == 1
+    assert await told(projection) == expected(said(0, "published"), said(1))
+
+
 async def test_what_the_disk_refused_between_loading_and_the_position_is_told_again(
     disk_projection: OxigraphProjection, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
